@@ -1,0 +1,105 @@
+"""Makes a tiny checkpoint of one architecture, with random weights and a given tokenizer, for tests.
+
+    make_tiny --architecture=qwen3 --tokenizer=DIR --out=DIR
+
+The weights are a function of the architecture alone, byte for byte: each tensor comes from a generator that
+its name seeds. They are float32, and large enough that the greedy next token is rarely a near-tie.
+"""
+
+import os
+import pathlib
+import shutil
+import sys
+import zlib
+
+# torch and transformers would load torch_npu, which can't be loaded without a CANN. None is needed here.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+sys.modules["torch_npu"] = None
+
+import numpy as np
+import torch
+import transformers
+from absl import app, flags
+
+# As real models of the family, but small. The sizes that kernels care about (head sizes, MLA's ranks) are real ones.
+_COMMON = dict(
+    vocab_size=49152,
+    hidden_size=256,
+    intermediate_size=512,
+    num_hidden_layers=3,
+    max_position_embeddings=2048,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=2,
+    tie_word_embeddings=False,
+)
+_GROUPED_HEADS = dict(num_attention_heads=8, num_key_value_heads=2, head_dim=64)
+_ARCHITECTURES = {
+    "llama": lambda: transformers.LlamaConfig(**_COMMON, **_GROUPED_HEADS),
+    "qwen2": lambda: transformers.Qwen2Config(**_COMMON, num_attention_heads=4, num_key_value_heads=2),
+    "qwen3": lambda: transformers.Qwen3Config(**_COMMON, **_GROUPED_HEADS),
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        **_COMMON, **_GROUPED_HEADS, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True
+    ),
+    "deepseek_v3": lambda: transformers.DeepseekV3Config(
+        **_COMMON,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        q_lora_rank=128,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
+        first_k_dense_replace=1,
+        moe_intermediate_size=128,
+        n_routed_experts=8,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        norm_topk_prob=True,
+        routed_scaling_factor=1.0,
+        num_nextn_predict_layers=0,
+    ),
+}
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+_ARCHITECTURE = flags.DEFINE_enum("architecture", None, sorted(_ARCHITECTURES), "what to make", required=True)
+_TOKENIZER = flags.DEFINE_string("tokenizer", None, "the model directory whose tokenizer to take", required=True)
+_OUT = flags.DEFINE_string("out", None, "the directory to write", required=True)
+
+
+def random_values(name: str, shape: torch.Size) -> torch.Tensor:
+    """float32 values for the tensor `name`: weights of about unit gain, norms around one, small biases."""
+    normal = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(tuple(shape), dtype=np.float32)
+    if "norm" in name:
+        return torch.from_numpy(1 + np.float32(0.1) * normal)
+    if len(shape) < 2:
+        return torch.from_numpy(np.float32(0.1) * normal)
+    if "embed_tokens" in name:
+        return torch.from_numpy(normal)
+    return torch.from_numpy(normal / np.float32(np.sqrt(shape[-1])))
+
+
+def make(architecture: str, tokenizer: pathlib.Path, out: pathlib.Path) -> None:
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_config(_ARCHITECTURES[architecture](), dtype=torch.float32)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(random_values(name, tensor.shape))
+    model.save_pretrained(out)
+    (out / "model.safetensors").chmod(0o644)
+    for name in _TOKENIZER_FILES:
+        shutil.copyfile(tokenizer / name, out / name)
+        (out / name).chmod(0o644)
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected argument: {argv[1]}")
+    make(_ARCHITECTURE.value, pathlib.Path(_TOKENIZER.value), pathlib.Path(_OUT.value))
+
+
+if __name__ == "__main__":
+    app.run(main)

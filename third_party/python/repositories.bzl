@@ -1,0 +1,17 @@
+"""@py: the Python environment of every Python target."""
+
+load(":environment.bzl", "python_environment")
+load(":packages.bzl", "python_packages")
+
+def python_repositories():
+    python_environment(
+        name = "py_env",
+        locks = {"//third_party/python:requirements.lock": "x86_64"},
+        python_version = "3.11",
+        vllm_lock = "//third_party/python:vllm.lock",
+        vllm_version = "0.32.0",
+    )
+    python_packages(
+        name = "py",
+        env = "@py_env//:env.json",
+    )
