@@ -1,0 +1,48 @@
+#include "libs/quant/bench_util.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "libs/quant/machine_limits.h"
+#include "libs/tiling/thread_pool.h"
+
+namespace jumar::quant {
+
+tiling::Executor& BenchmarkPool() {
+  static tiling::ThreadPool pool([] {
+    const absl::Status status = tiling::UseSimdTargetFromEnvironment();
+    if (!status.ok()) {
+      std::fprintf(stderr, "JUMAR_SIMD: %s\n", std::string(status.message()).c_str());
+      std::exit(2);
+    }
+    const char* threads = std::getenv("JUMAR_BENCH_THREADS");
+    return threads == nullptr ? 2 : std::atoi(threads);
+  }());
+  return pool;
+}
+
+benchmark::Counter Rate(double per_iteration) {
+  return benchmark::Counter(per_iteration, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+
+void RegisterMachineLimits() {
+  benchmark::RegisterBenchmark("ReadBandwidth", [](benchmark::State& state) {
+    const std::vector<char> data(int64_t{256} << 20, 1);
+    tiling::Executor& pool = BenchmarkPool();
+    for (auto _ : state) benchmark::DoNotOptimize(SumBytes(data.data(), data.size(), pool));
+    state.counters["bytes"] = Rate(data.size());
+    state.SetLabel(tiling::SimdTarget());
+  })->UseRealTime()->Unit(benchmark::kMillisecond);
+  benchmark::RegisterBenchmark("MultiplyAddPeak", [](benchmark::State& state) {
+    tiling::Executor& pool = BenchmarkPool();
+    double flops = 0;
+    for (auto _ : state) flops = MultiplyAdds(pool);
+    state.counters["flops"] = Rate(flops);
+    state.SetLabel(tiling::SimdTarget());
+  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace jumar::quant
