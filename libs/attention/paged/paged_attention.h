@@ -1,0 +1,80 @@
+#ifndef LIBS_ATTENTION_PAGED_PAGED_ATTENTION_H_
+#define LIBS_ATTENTION_PAGED_PAGED_ATTENTION_H_
+
+// Softmax attention with grouped query heads (GQA, MQA, MHA) over a paged or a contiguous KV cache:
+//
+//   out[t, h, :] = sum_j p_j * v[j, g, :],   p = softmax_j(scale * q[t, h, :] · k[j, g, :])   over the visible keys j,
+//   lse[t, h]    = log sum_j exp(scale * q[t, h, :] · k[j, g, :]),   g = h / (num_heads / num_kv_heads)
+//
+// One call takes any mix of prefill, chunked prefill and decode sequences. Sequence s has query tokens
+// [query_starts[s], query_ends[s]) and keys at positions 0 .. kv_lens[s] - 1. Query i of Q sits at position
+// p = kv_lens[s] - Q + i (right-down alignment) and sees key j if
+//   (window_left < 0 or j >= p - window_left) and (window_right < 0 or j <= p + window_right) and mask[..., i, j] == 0.
+// Causal attention is window_right = 0. A query that sees no key gives out = 0 and lse = +infinity.
+//
+// Scores, softmax and sums are fp32; `out` is rounded once. The KV axis is cut at fixed positions, so the result of a query row
+// is bit-equal in decode, chunked and whole prefill, in any batch and with any number of threads. Keys that a row does
+// not see, unused blocks and padding are never multiplied into it: they may hold NaN.
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "libs/quant/dtype.h"
+#include "libs/tiling/executor.h"
+
+namespace jumar::attention {
+
+using quant::DType;
+
+struct PagedAttentionArgs {
+  DType type = DType::kF32;  // of q, k, v, out
+  int64_t num_seqs = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;     // divides num_heads
+  int64_t head_dim = 0;         // of q and k: 1 .. 1024
+  int64_t value_head_dim = 0;   // of v and out: 1 .. 1024; 0 = head_dim
+
+  // All strides are in elements; the head dimension itself is contiguous.
+  const void* q = nullptr;  // row of (token, head) at token * q_token_stride + head * q_head_stride
+  int64_t q_token_stride = 0, q_head_stride = 0;
+
+  // Key (or value) at position j of sequence s:
+  //   paged       block_table[s][j / block_size] * block_stride + (j % block_size) * token_stride + kv_head * head_stride
+  //   contiguous  (kv_starts[s] + j) * token_stride + kv_head * head_stride
+  const void* k = nullptr;
+  int64_t k_block_stride = 0, k_token_stride = 0, k_head_stride = 0;
+  const void* v = nullptr;
+  int64_t v_block_stride = 0, v_token_stride = 0, v_head_stride = 0;
+
+  const int32_t* block_table = nullptr;  // [num_seqs, block_table_stride], or null = contiguous
+  int64_t block_table_stride = 0;        // >= ceil(max kv_len / block_size)
+  int64_t block_size = 0;
+  int64_t num_blocks = 0;                // of the cache: every table entry that is used lies in [0, num_blocks)
+
+  const int64_t* query_ends = nullptr;    // [num_seqs], cumulative
+  const int64_t* query_starts = nullptr;  // [num_seqs], or null = the end of the previous sequence (0 for the first)
+  const int64_t* kv_lens = nullptr;       // [num_seqs], keys of each sequence, new ones included
+  const int64_t* kv_starts = nullptr;     // [num_seqs], contiguous only; null = sum of the previous kv_lens
+
+  float scale = 1.0f;
+  int64_t window_left = -1;   // keys before the query's own position that are visible; -1 = all
+  int64_t window_right = -1;  // keys after it; 0 = causal, -1 = all
+
+  // Optional. Nonzero = hidden. Element (s, h, i, j) at s * seq + h * head + i * query + j, strides in bytes (0 = broadcast).
+  const uint8_t* mask = nullptr;
+  int64_t mask_seq_stride = 0, mask_head_stride = 0, mask_query_stride = 0;
+
+  void* out = nullptr;  // must not overlap the inputs
+  int64_t out_token_stride = 0, out_head_stride = 0;
+
+  float* lse = nullptr;  // optional, natural logarithm
+  int64_t lse_token_stride = 0, lse_head_stride = 0;
+};
+
+// InvalidArgument names the field, the value and the limit; block-table entries are checked before anything is read through them.
+// Thread safe. Scratch memory is kept per calling thread and per worker.
+absl::Status PagedAttention(const PagedAttentionArgs& args, tiling::Executor& executor);
+
+}  // namespace jumar::attention
+
+#endif  // LIBS_ATTENTION_PAGED_PAGED_ATTENTION_H_

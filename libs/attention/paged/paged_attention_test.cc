@@ -1,0 +1,290 @@
+#include "libs/attention/paged/paged_attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "libs/attention/paged/reference.h"
+#include "libs/attention/paged/test_problem.h"
+#include "libs/quant/scalar.h"
+#include "libs/tiling/simd.h"
+#include "libs/tiling/thread_pool.h"
+
+namespace jumar::attention {
+namespace {
+
+struct Case {
+  std::string name;
+  std::vector<SequenceShape> sequences;
+  int64_t heads, kv_heads, head_dim, value_head_dim, block_size, window_left, window_right;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+#define JUMAR_PAGED_CASE(name, sequences, ...) cases.push_back({#name, sequences, __VA_ARGS__});
+#include "libs/attention/paged/cases.inc"
+  return cases;
+}
+
+const DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+AttentionProblem Make(const Case& c, DType type, uint32_t seed) {
+  return AttentionProblem(type, c.sequences, c.heads, c.kv_heads, c.head_dim, c.value_head_dim, c.block_size, c.window_left, c.window_right, seed);
+}
+
+class PagedAttentionTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_TRUE(tiling::UseSimdTarget(GetParam()).ok()); }
+  void TearDown() override { ASSERT_TRUE(tiling::UseSimdTarget("").ok()); }
+  tiling::ThreadPool pool_{3};
+};
+
+void ExpectMatchesReference(AttentionProblem& problem, const std::string& name) {
+  const PagedAttentionArgs& args = problem.args;
+  for (int64_t s = 0; s < args.num_seqs; ++s) {
+    const int64_t begin = s == 0 ? 0 : args.query_ends[s - 1];
+    for (int64_t i = 0; i < args.query_ends[s] - begin; ++i) {
+      for (int64_t h = 0; h < args.num_heads; ++h) {
+        const AttentionReferenceRow want = AttentionReference(args, s, i, h);
+        const std::string where = absl::StrCat(name, " ", quant::Name(args.type), " ", tiling::SimdTarget(), " sequence ", s, " query ", i, " head ", h);
+        for (int64_t d = 0; d < args.value_head_dim; ++d) {
+          const double got = quant::LoadScalar(args.type, problem.Out(begin + i, h), d);
+          ASSERT_LE(std::fabs(got - want.out[d]), AttentionErrorBound(args, want, d))
+              << where << " element " << d << ": got " << got << ", want " << want.out[d];
+        }
+        const float lse = args.lse[(begin + i) * args.num_heads + h];
+        if (want.visible_keys == 0) {
+          ASSERT_EQ(lse, INFINITY) << where;
+        } else {
+          ASSERT_LE(std::fabs(lse - want.lse), LseErrorBound(args, want)) << where << ": lse " << lse << ", want " << want.lse;
+        }
+        for (int64_t b = 0; b < 8 * quant::SizeOf(args.type); ++b) {  // the gap behind the head
+          ASSERT_EQ(problem.Out(begin + i, h)[args.value_head_dim * quant::SizeOf(args.type) + b], char{-1}) << where;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PagedAttentionTest, MatchesFloat64InEveryCase) {
+  uint32_t seed = 1;
+  for (const Case& c : Cases()) {
+    for (DType type : kTypes) {
+      AttentionProblem problem = Make(c, type, seed++);
+      const absl::Status status = PagedAttention(problem.args, pool_);
+      ASSERT_TRUE(status.ok()) << c.name << ": " << status;
+      ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(problem, c.name));
+    }
+  }
+}
+
+// Runs queries [first, first + count) of one sequence alone, as a chunk that ends there, and compares their rows with `whole`, whose
+// problem has been computed.
+void ExpectChunkIsBitEqual(AttentionProblem& whole, int64_t seq, int64_t first, int64_t count, tiling::Executor& executor, const std::string& name) {
+  const PagedAttentionArgs& all = whole.args;
+  const int64_t size = quant::SizeOf(all.type), begin = seq == 0 ? 0 : all.query_ends[seq - 1], queries = all.query_ends[seq] - begin;
+  PagedAttentionArgs args = all;
+  const int64_t kv_len = all.kv_lens[seq] - queries + first + count;
+  const int64_t kv_start = 0;
+  std::vector<char> out(count * all.out_token_stride * size, char{-1});
+  std::vector<float> lse(count * all.num_heads, NAN);
+  args.num_seqs = 1;
+  args.query_ends = &count;
+  args.kv_lens = &kv_len;
+  args.q = whole.q.data() + (begin + first) * all.q_token_stride * size;
+  args.out = out.data();
+  args.lse = lse.data();
+  if (all.block_table != nullptr) {
+    args.block_table += seq * all.block_table_stride;
+  } else {
+    args.k = whole.K(seq, 0, 0);
+    args.v = whole.V(seq, 0, 0);
+    args.kv_starts = &kv_start;
+  }
+  ASSERT_TRUE(PagedAttention(args, executor).ok());
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t h = 0; h < all.num_heads; ++h) {
+      ASSERT_EQ(std::memcmp(out.data() + (i * all.out_token_stride + h * all.out_head_stride) * size, whole.Out(begin + first + i, h),
+                            all.value_head_dim * size),
+                0)
+          << name << " " << tiling::SimdTarget() << " sequence " << seq << ": query " << first + i << " head " << h << " differs in a chunk of " << count;
+      ASSERT_EQ(std::memcmp(&lse[i * all.num_heads + h], &all.lse[(begin + first + i) * all.num_heads + h], sizeof(float)), 0) << name;
+    }
+  }
+}
+
+// cached = uncached and chunked = whole, bit for bit: a query's result does not depend on which chunk computed it.
+TEST_P(PagedAttentionTest, ARowIsBitEqualInDecodeChunkedAndWholePrefill) {
+  tiling::ThreadPool two(2);
+  std::mt19937 rng(5);
+  for (const Case& c : Cases()) {
+    if (c.window_right != 0) continue;  // only then does a query not see the keys of later chunks
+    for (DType type : kTypes) {
+      AttentionProblem whole = Make(c, type, 77);
+      ASSERT_TRUE(PagedAttention(whole.args, pool_).ok());
+      for (size_t s = 0; s < c.sequences.size(); ++s) {
+        const int64_t queries = c.sequences[s].queries;
+        if (queries > c.sequences[s].keys) continue;
+        for (int64_t first = 0; first < queries;) {
+          const int64_t count = std::min<int64_t>(queries - first, first % 3 == 0 ? 1 : 1 + rng() % 24);
+          tiling::Executor& executor = count % 2 ? tiling::InlineExecutor() : static_cast<tiling::Executor&>(two);
+          ASSERT_NO_FATAL_FAILURE(ExpectChunkIsBitEqual(whole, s, first, count, executor, c.name));
+          first += count;
+        }
+        if (queries == 0) continue;
+        ASSERT_NO_FATAL_FAILURE(ExpectChunkIsBitEqual(whole, s, 0, queries, tiling::InlineExecutor(), c.name));
+      }
+    }
+  }
+}
+
+TEST_P(PagedAttentionTest, LongContextIsBitEqualHoweverItIsSplit) {
+  const Case c = {"long", {{1, 5000}, {1, 40}, {6, 3000}}, 6, 2, 64, 64, 128, -1, 0};
+  for (DType type : kTypes) {
+    AttentionProblem inline_run = Make(c, type, 3);
+    ASSERT_TRUE(PagedAttention(inline_run.args, tiling::InlineExecutor()).ok());
+    for (int workers : {2, 3, 7}) {
+      tiling::ThreadPool pool(workers);
+      AttentionProblem parallel = Make(c, type, 3);
+      ASSERT_TRUE(PagedAttention(parallel.args, pool).ok());
+      EXPECT_EQ(parallel.out, inline_run.out) << workers << " workers";
+      EXPECT_EQ(std::memcmp(parallel.lse.data(), inline_run.lse.data(), parallel.lse.size() * sizeof(float)), 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(inline_run, c.name));
+  }
+}
+
+TEST_P(PagedAttentionTest, ExplicitMaskHidesKeysEvenIfTheyAreNan) {
+  for (DType type : kTypes) {
+    for (int64_t window_right : {-1, 0}) {
+      AttentionProblem problem(type, {{20, 70}, {1, 300}}, 4, 2, 64, 64, 16, -1, window_right, 9);
+      // Per sequence and query: random holes; the keys 40 to 49 of sequence 0 are hidden from all and NaN; query 3 sees nothing.
+      const int64_t columns = 300;
+      std::vector<uint8_t> mask(2 * 20 * columns, 0);
+      std::mt19937 rng(1);
+      for (int64_t s = 0; s < 2; ++s) {
+        for (int64_t i = 0; i < 20; ++i) {
+          for (int64_t j = 0; j < columns; ++j) {
+            const bool poisoned = s == 0 && j >= 40 && j < 50;
+            mask[(s * 20 + i) * columns + j] = poisoned || (s == 0 && i == 3) || (i % 2 ? rng() % 3 == 0 : j > 30 + i) ? 1 + rng() % 255 : 0;
+          }
+        }
+      }
+      for (int64_t j = 40; j < 50; ++j) {
+        for (int64_t h = 0; h < 2; ++h) {
+          for (int64_t d = 0; d < 64; ++d) {
+            quant::StoreScalar(type, NAN, problem.K(0, j, h), d);
+            quant::StoreScalar(type, NAN, problem.V(0, j, h), d);
+          }
+        }
+      }
+      problem.args.mask = mask.data();
+      problem.args.mask_seq_stride = 20 * columns;
+      problem.args.mask_query_stride = columns;
+      ASSERT_TRUE(PagedAttention(problem.args, pool_).ok());
+      ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(problem, "mask"));
+      EXPECT_EQ(problem.lse[3 * 4], INFINITY);
+    }
+  }
+}
+
+TEST_P(PagedAttentionTest, MaskPerHead) {
+  AttentionProblem problem(DType::kF32, {{5, 40}}, 4, 2, 64, 64, 16, -1, -1, 9);
+  std::vector<uint8_t> mask(4 * 5 * 40);
+  for (size_t e = 0; e < mask.size(); ++e) mask[e] = e * 7 % 5 == 0;
+  problem.args.mask = mask.data();
+  problem.args.mask_head_stride = 5 * 40;
+  problem.args.mask_query_stride = 40;
+  ASSERT_TRUE(PagedAttention(problem.args, pool_).ok());
+  ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(problem, "mask per head"));
+}
+
+TEST_P(PagedAttentionTest, ANanKeyReachesOnlyTheQueriesThatSeeIt) {
+  for (DType type : kTypes) {
+    AttentionProblem problem(type, {{40, 90}}, 4, 2, 64, 64, 16, -1, 0, 2);
+    for (int64_t d = 0; d < 64; ++d) quant::StoreScalar(type, NAN, problem.V(0, 70, 0), d);  // query 20 is at position 70
+    ASSERT_TRUE(PagedAttention(problem.args, pool_).ok());
+    for (int64_t i = 0; i < 40; ++i) {
+      for (int64_t h = 0; h < 4; ++h) {
+        EXPECT_EQ(std::isnan(quant::LoadScalar(type, problem.Out(i, h), 5)), i >= 20 && h < 2) << "query " << i << " head " << h;
+      }
+    }
+  }
+}
+
+TEST_P(PagedAttentionTest, PermutingBatchAndBlocksChangesNothing) {
+  const std::vector<SequenceShape> shapes = {{1, 100}, {7, 50}, {1, 270}};
+  AttentionProblem problem(DType::kBF16, shapes, 4, 2, 64, 64, 16, -1, 0, 4);
+  ASSERT_TRUE(PagedAttention(problem.args, pool_).ok());
+  // Sequence order reversed through query_starts: the same tokens in the same places.
+  const std::vector<int64_t> starts = {8, 1, 0}, ends = {9, 8, 1}, lens = {270, 50, 100};
+  std::vector<int32_t> table;
+  for (int64_t s : {2, 1, 0}) {
+    table.insert(table.end(), problem.block_table.begin() + s * problem.args.block_table_stride,
+                 problem.block_table.begin() + (s + 1) * problem.args.block_table_stride);
+  }
+  PagedAttentionArgs args = problem.args;
+  args.query_starts = starts.data();
+  args.query_ends = ends.data();
+  args.kv_lens = lens.data();
+  args.block_table = table.data();
+  const std::vector<char> want = problem.out;
+  problem.PoisonOutput();
+  ASSERT_TRUE(PagedAttention(args, pool_).ok());
+  EXPECT_EQ(problem.out, want);
+}
+
+TEST_P(PagedAttentionTest, HugeScoresDoNotOverflow) {
+  AttentionProblem problem(DType::kF32, {{3, 300}}, 2, 1, 64, 64, 16, -1, 0, 8);
+  problem.args.scale = 40;  // scores of several hundred: exp overflows without the maximum
+  ASSERT_TRUE(PagedAttention(problem.args, pool_).ok());
+  ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(problem, "huge scores"));
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, PagedAttentionTest, testing::ValuesIn(tiling::SimdTargets()),
+                         [](const auto& info) { return info.param; });
+
+TEST(PagedAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
+  AttentionProblem problem(DType::kF32, {{2, 40}, {1, 20}}, 4, 2, 64, 64, 16, -1, 0, 1);
+  const auto message = [&](const std::function<void(PagedAttentionArgs&)>& spoil) {
+    PagedAttentionArgs args = problem.args;
+    spoil(args);
+    const absl::Status status = PagedAttention(args, tiling::InlineExecutor());
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos ? testing::AssertionSuccess() : testing::AssertionFailure() << text;
+  };
+  EXPECT_TRUE(has(message([](auto& a) { a.num_heads = 5; }), "num_heads = 5 is not a positive multiple of num_kv_heads = 2"));
+  EXPECT_TRUE(has(message([](auto& a) { a.head_dim = 0; }), "head_dim = 0"));
+  EXPECT_TRUE(has(message([](auto& a) { a.value_head_dim = 2000; }), "value_head_dim = 2000"));
+  EXPECT_TRUE(has(message([](auto& a) { a.scale = NAN; }), "scale"));
+  EXPECT_TRUE(has(message([](auto& a) { a.block_size = 0; }), "block_size = 0"));
+  EXPECT_TRUE(has(message([](auto& a) { a.num_blocks = 1; }), "is not in [0, num_blocks = 1)"));
+  EXPECT_TRUE(has(message([](auto& a) { a.block_table_stride = 2; }), "kv_lens[0] = 40 needs 3 blocks of 16, but block_table has 2"));
+  EXPECT_TRUE(has(message([](auto& a) { a.k = nullptr; }), "k or v is null"));
+  EXPECT_TRUE(has(message([](auto& a) { a.q = nullptr; }), "q or out is null"));
+  const int64_t ends[2] = {2, 1}, lens[2] = {40, -3};
+  EXPECT_TRUE(has(message([&](auto& a) { a.query_ends = ends; }), "query_ends[1] = 1 lies before the sequence's first query 2"));
+  EXPECT_TRUE(has(message([&](auto& a) { a.kv_lens = lens; }), "kv_lens[1] = -3 is negative"));
+}
+
+TEST(PagedAttentionArgsTest, BlocksLeftOfTheWindowMayBeFreed) {
+  AttentionProblem problem(DType::kF32, {{1, 100}}, 2, 1, 64, 64, 16, 10, 0, 1);
+  ASSERT_TRUE(PagedAttention(problem.args, tiling::InlineExecutor()).ok());
+  const std::vector<char> want = problem.out;
+  for (int i = 0; i < 5; ++i) problem.block_table[i] = -1;  // the window starts at key 89, in block 5
+  problem.PoisonOutput();
+  const absl::Status status = PagedAttention(problem.args, tiling::InlineExecutor());
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(problem.out, want);
+}
+
+}  // namespace
+}  // namespace jumar::attention

@@ -1,0 +1,507 @@
+#include "libs/attention/paged/paged_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <type_traits>
+
+#include "libs/tiling/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "libs/attention/paged/paged_kernel.cc"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "libs/attention/exp-inl.h"
+#include "libs/quant/float_vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace jumar::attention::internal {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace fv = quant::HWY_NAMESPACE;
+
+using attention::HWY_NAMESPACE::ExpNonpositive;
+
+using DF = hn::CappedTag<float, 16>;
+using VF = hn::Vec<DF>;
+constexpr int kLanes = hn::MaxLanes(DF());
+constexpr int kVectors = kTile / kLanes;  // in a tile's row of scores, and in a column block of values
+constexpr int kRegisterRows = (HWY_ARCH_X86 && kLanes == 16) ? 8 : 3;  // accumulators: kRegisterRows * kVectors
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// Everything a worker needs for one row tile, in one grow-only buffer.
+struct Scratch {
+  float *q, *keys, *values, *scores, *merged, *chunk;
+  KeyRange visible[kMaxRows];
+  const char *key_rows[kTile], *value_rows[kTile];
+  uint8_t hidden[kMaxRows][kTile];
+};
+
+float* GrowOnlyBuffer(int64_t floats) {
+  struct Free {
+    void operator()(float* p) const { std::free(p); }
+  };
+  static thread_local std::unique_ptr<float, Free> buffer;
+  static thread_local int64_t capacity = 0;
+  if (capacity < floats) {
+    capacity = (floats + 15) / 16 * 16;
+    buffer.reset();
+    buffer.reset(static_cast<float*>(std::aligned_alloc(64, capacity * sizeof(float))));
+  }
+  return buffer.get();
+}
+
+// c[kRows][kTile] (rows ldc apart) += a[kRows][depth] * b[depth][kTile]. Each element is one chain of multiply-adds over the depth, so
+// neither kRows nor a cut of the depth changes a bit.
+template <int kRows>
+HWY_INLINE void MultiplyTile(const float* HWY_RESTRICT a, int64_t lda, const float* HWY_RESTRICT b, int64_t ldb, int64_t depth,
+                             float* HWY_RESTRICT c, int64_t ldc) {
+  const DF df;
+  VF sums[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::Load(df, c + i * ldc + v * kLanes);
+  }
+  for (int64_t d = 0; d < depth; ++d, b += ldb) {
+    VF right[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(df, b + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const VF left = hn::Set(df, a[i * lda + d]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::MulAdd(left, right[v], sums[i][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) hn::Store(sums[i][v], df, c + i * ldc + v * kLanes);
+  }
+}
+
+template <int kRows>
+void MultiplyRows(int64_t rows, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t depth, float* c, int64_t ldc) {
+  int64_t i = 0;
+  for (; i + kRows <= rows; i += kRows) MultiplyTile<kRows>(a + i * lda, lda, b, ldb, depth, c + i * ldc, ldc);
+  if constexpr (kRows > 1) {
+    if (i < rows) MultiplyRows<kRows / 2>(rows - i, a + i * lda, lda, b, ldb, depth, c + i * ldc, ldc);
+  }
+}
+
+#if HWY_MAX_BYTES >= 32
+using D32 = hn::FixedTag<uint32_t, 8>;
+using V32 = hn::Vec<D32>;
+
+// r[i] lane j := r[j] lane i.
+HWY_INLINE void Transpose8x8(V32 (&r)[8]) {
+  const D32 d;
+  const hn::Repartition<uint64_t, D32> d64;
+  V32 half[2][4];  // of four rows each: in the lower block column i, in the upper one column 4 + i
+#pragma GCC unroll 2
+  for (int g = 0; g < 2; ++g) {
+    const auto a0 = hn::BitCast(d64, hn::InterleaveLower(d, r[4 * g], r[4 * g + 1]));
+    const auto a1 = hn::BitCast(d64, hn::InterleaveLower(d, r[4 * g + 2], r[4 * g + 3]));
+    const auto b0 = hn::BitCast(d64, hn::InterleaveUpper(d, r[4 * g], r[4 * g + 1]));
+    const auto b1 = hn::BitCast(d64, hn::InterleaveUpper(d, r[4 * g + 2], r[4 * g + 3]));
+    half[g][0] = hn::BitCast(d, hn::InterleaveLower(d64, a0, a1));
+    half[g][1] = hn::BitCast(d, hn::InterleaveUpper(d64, a0, a1));
+    half[g][2] = hn::BitCast(d, hn::InterleaveLower(d64, b0, b1));
+    half[g][3] = hn::BitCast(d, hn::InterleaveUpper(d64, b0, b1));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = hn::ConcatLowerLower(d, half[1][i], half[0][i]);
+    r[4 + i] = hn::ConcatUpperUpper(d, half[1][i], half[0][i]);
+  }
+}
+
+// Eight keys, as far as whole vectors go; returns the first element that is left. bf16 is transposed in pairs, then widened.
+template <typename T>
+HWY_INLINE int64_t TransposeEightKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT keys) {
+  const D32 d;
+  const hn::RebindToFloat<D32> df;
+  constexpr bool kPairs = std::is_same_v<T, hwy::bfloat16_t>;
+  constexpr int64_t kStep = kPairs ? 16 : 8;
+  int64_t e = 0;
+  for (; e + kStep <= dim; e += kStep) {
+    V32 r[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const T* row = reinterpret_cast<const T*>(rows[i]) + e;
+      if constexpr (kPairs) {
+        r[i] = hn::BitCast(d, hn::LoadU(hn::Repartition<T, D32>(), row));
+      } else {
+        r[i] = hn::BitCast(d, fv::LoadF32(df, row));
+      }
+    }
+    Transpose8x8(r);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      if constexpr (kPairs) {
+        hn::Store(hn::BitCast(df, hn::ShiftLeft<16>(r[i])), df, keys + (e + 2 * i) * kTile);
+        hn::Store(hn::BitCast(df, hn::And(r[i], hn::Set(d, 0xFFFF0000u))), df, keys + (e + 2 * i + 1) * kTile);
+      } else {
+        hn::Store(hn::BitCast(df, r[i]), df, keys + (e + i) * kTile);
+      }
+    }
+  }
+  return e;
+}
+#endif
+
+// keys[d][j] = element d of key j, for the kTile keys whose rows are given.
+template <typename T>
+void TransposeKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT keys) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::Repartition<uint64_t, decltype(d4)> d2;  // pairs of floats
+  int64_t done = 0;
+#if HWY_MAX_BYTES >= 32
+  for (int64_t j = 0; j < kTile; j += 8) done = TransposeEightKeys<T>(rows + j, dim, keys + j);
+#endif
+  for (int64_t j = 0; j < kTile; j += 4) {
+    const T* HWY_RESTRICT row[4];
+    for (int i = 0; i < 4; ++i) row[i] = reinterpret_cast<const T*>(rows[j + i]);
+    int64_t d = done;
+    for (; d + 4 <= dim; d += 4) {
+      const auto r0 = fv::LoadF32(d4, row[0] + d), r1 = fv::LoadF32(d4, row[1] + d);
+      const auto r2 = fv::LoadF32(d4, row[2] + d), r3 = fv::LoadF32(d4, row[3] + d);
+      const auto a0 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)), a1 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3));
+      const auto b0 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1)), b1 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
+      hn::Store(hn::BitCast(d4, hn::InterleaveLower(d2, a0, a1)), d4, keys + (d + 0) * kTile + j);
+      hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d2, a0, a1)), d4, keys + (d + 1) * kTile + j);
+      hn::Store(hn::BitCast(d4, hn::InterleaveLower(d2, b0, b1)), d4, keys + (d + 2) * kTile + j);
+      hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d2, b0, b1)), d4, keys + (d + 3) * kTile + j);
+    }
+    for (; d < dim; ++d) {
+      for (int i = 0; i < 4; ++i) keys[d * kTile + j + i] = hn::GetLane(fv::LoadF32(d4, row[i] + d, 1));
+    }
+  }
+}
+
+// out[0:count] = in * factor in fp32, zero up to `padded` (a multiple of the lanes).
+template <typename T>
+HWY_INLINE void WidenRow(const T* HWY_RESTRICT in, int64_t count, int64_t padded, float factor, float* HWY_RESTRICT out) {
+  const DF df;
+  const VF f = hn::Set(df, factor);
+  int64_t d = 0;
+  for (; d + kLanes <= count; d += kLanes) hn::Store(hn::Mul(fv::LoadF32(df, in + d), f), df, out + d);
+  if (d < count) {
+    hn::Store(hn::Mul(fv::LoadF32(df, in + d, count - d), f), df, out + d);
+    d += kLanes;
+  }
+  for (; d < padded; d += kLanes) hn::Store(hn::Zero(df), df, out + d);
+}
+
+int64_t QueryOffset(const RowTile& tile, int64_t group, int64_t row, int64_t token_stride, int64_t head_stride) {
+  return (tile.query_begin + row / group) * token_stride + (tile.kv_head * group + row % group) * head_stride;
+}
+
+// What row `row` may see of [begin, end): a run of keys, or with an explicit mask `hidden` bytes for each.
+struct Visible {
+  int64_t begin, end;
+  bool whole;  // every key of [begin, end)
+};
+
+Visible VisibleInTile(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, int64_t r, const KeyRange& range,
+                      int64_t begin, uint8_t* hidden) {
+  Visible visible = {std::max(range.begin, begin) - begin, std::min(range.end, begin + kTile) - begin, true};
+  if (args.mask == nullptr || visible.begin >= visible.end) return visible;
+  const int64_t row = tile.row_begin + r;
+  const uint8_t* mask = args.mask + tile.seq * args.mask_seq_stride + (tile.kv_head * group + row % group) * args.mask_head_stride +
+                        row / group * args.mask_query_stride + begin;
+  while (visible.begin < visible.end && mask[visible.begin] != 0) ++visible.begin;
+  while (visible.begin < visible.end && mask[visible.end - 1] != 0) --visible.end;
+  for (int64_t j = visible.begin; j < visible.end; ++j) {
+    hidden[j] = mask[j];
+    if (mask[j] != 0) visible.whole = false;
+  }
+  return visible;
+}
+
+// Scores of one row to probabilities, in place, 0 where hidden. Updates max and sum, and returns the factor for what was summed before.
+HWY_INLINE float SoftmaxRow(float* HWY_RESTRICT scores, const Visible& visible, const uint8_t* hidden, float& max, float& sum) {
+  const DF df;
+  for (int64_t j = 0; j < visible.begin; ++j) scores[j] = kNone;
+  for (int64_t j = visible.end; j < kTile; ++j) scores[j] = kNone;
+  if (!visible.whole) {
+    for (int64_t j = visible.begin; j < visible.end; ++j) {
+      if (hidden[j] != 0) scores[j] = kNone;
+    }
+  }
+  VF greatest = hn::Set(df, max);
+  for (int v = 0; v < kVectors; ++v) greatest = hn::Max(greatest, hn::Load(df, scores + v * kLanes));
+  const float new_max = hn::ReduceMax(df, greatest);
+  const VF subtract = hn::Set(df, new_max);
+  VF total = hn::Zero(df);
+  for (int v = 0; v < kVectors; ++v) {
+    const VF p = ExpNonpositive(df, hn::Sub(hn::Load(df, scores + v * kLanes), subtract));
+    hn::Store(p, df, scores + v * kLanes);
+    total = hn::Add(total, p);
+  }
+  const float factor = max == kNone ? 0.0f : hn::GetLane(ExpNonpositive(df, hn::Set(df, max - new_max)));
+  sum = sum * factor + hn::ReduceSum(df, total);
+  max = new_max;
+  return factor;
+}
+
+HWY_INLINE void ScaleRow(float* row, int64_t stride, float factor) {
+  const DF df;
+  const VF f = hn::Set(df, factor);
+  for (int64_t d = 0; d < stride; d += kLanes) hn::Store(hn::Mul(hn::Load(df, row + d), f), df, row + d);
+}
+
+// values[r] += sum over the keys that row r sees, in the order of the keys. Hidden keys are not multiplied by zero but left out:
+// their V may be NaN.
+void AddValues(int64_t rows, const Visible* visible, const float* probabilities, const uint8_t (*hidden)[kTile], const float* v,
+               int64_t stride, float* values) {
+  int64_t r = 0;
+  while (r < rows) {
+    // The longest run of rows, up to a register tile, with the keys that all of them see.
+    int64_t count = 0, common_begin = 0, common_end = kTile;
+    while (r + count < rows && count < kRegisterRows && visible[r + count].whole && visible[r + count].begin < visible[r + count].end) {
+      common_begin = std::max(common_begin, visible[r + count].begin);
+      common_end = std::min(common_end, visible[r + count].end);
+      ++count;
+    }
+    const auto add = [&](int64_t row, int64_t num_rows, int64_t begin, int64_t end) HWY_ATTR {
+      if (begin >= end) return;
+      for (int64_t d = 0; d < stride; d += kTile) {
+        MultiplyRows<kRegisterRows>(num_rows, probabilities + row * kTile + begin, kTile, v + begin * stride + d, stride, end - begin,
+                                    values + row * stride + d, stride);
+      }
+    };
+    if (count == 0) {  // nothing visible, or holes
+      int64_t j = visible[r].begin;
+      while (j < visible[r].end) {
+        int64_t end = j;
+        while (end < visible[r].end && (visible[r].whole || hidden[r][end] == 0)) ++end;
+        add(r, 1, j, end);
+        for (j = end; j < visible[r].end && hidden[r][j] != 0;) ++j;
+      }
+      ++r;
+      continue;
+    }
+    if (common_begin >= common_end) common_begin = common_end = kTile;  // then every row takes all of its keys in the first part
+    for (int64_t i = r; i < r + count; ++i) add(i, 1, visible[i].begin, std::min(common_begin, visible[i].end));
+    add(r, count, common_begin, common_end);
+    for (int64_t i = r; i < r + count; ++i) add(i, 1, std::max(common_end, visible[i].begin), visible[i].end);
+    r += count;
+  }
+}
+
+// The addresses of the keys [begin, end) of a tile, whose first key is a multiple of kTile.
+template <typename T>
+HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, int64_t begin, int64_t end, const char** key_rows,
+                           const char** value_rows) {
+  const T* k = static_cast<const T*>(args.k) + tile.kv_head * args.k_head_stride;
+  const T* v = static_cast<const T*>(args.v) + tile.kv_head * args.v_head_stride;
+  if (args.block_table == nullptr) {
+    for (int64_t key = begin; key < end; ++key) {
+      key_rows[key % kTile] = reinterpret_cast<const char*>(k + (tile.kv_begin + key) * args.k_token_stride);
+      value_rows[key % kTile] = reinterpret_cast<const char*>(v + (tile.kv_begin + key) * args.v_token_stride);
+    }
+    return;
+  }
+  const int32_t* blocks = args.block_table + tile.seq * args.block_table_stride;
+  int64_t block = begin / args.block_size, slot = begin % args.block_size;
+  for (int64_t key = begin; key < end; ++key, ++slot) {
+    if (slot == args.block_size) {
+      slot = 0;
+      ++block;
+    }
+    key_rows[key % kTile] = reinterpret_cast<const char*>(k + blocks[block] * args.k_block_stride + slot * args.k_token_stride);
+    value_rows[key % kTile] = reinterpret_cast<const char*>(v + blocks[block] * args.v_block_stride + slot * args.v_token_stride);
+  }
+}
+
+// Rows are short and lie apart, so the processor's own prefetch does not find them.
+HWY_INLINE void PrefetchRows(const char* const* rows, int64_t count, int64_t bytes) {
+  for (int64_t j = 0; j < count; ++j) {
+    for (int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(rows[j] + byte);
+  }
+}
+
+template <typename T>
+void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, const KeyRange& range, Scratch& scratch, const Partial& out) {
+  const int64_t rows = tile.row_end - tile.row_begin, stride = ValueStride(args.value_head_dim);
+  std::fill(out.max, out.max + rows, kNone);
+  std::fill(out.sum, out.sum + rows, 0.0f);
+  std::memset(out.values, 0, rows * stride * sizeof(float));
+
+  for (int64_t begin = range.begin / kTile * kTile; begin < range.end; begin += kTile) {
+    const int64_t first = std::max(range.begin, begin) - begin, last = std::min(range.end, begin + kTile) - begin;
+    LocateKeys<T>(args, tile, begin + first, begin + last, scratch.key_rows, scratch.value_rows);
+    PrefetchRows(scratch.value_rows + first, last - first, args.value_head_dim * sizeof(T));
+    // Keys outside the range are not touched; their scores, of a copy of some other key, are then hidden.
+    for (int64_t j = 0; j < first; ++j) scratch.key_rows[j] = scratch.key_rows[first];
+    for (int64_t j = last; j < kTile; ++j) scratch.key_rows[j] = scratch.key_rows[last - 1];
+
+    TransposeKeys<T>(scratch.key_rows, args.head_dim, scratch.keys);
+    std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
+    MultiplyRows<kRegisterRows>(rows, scratch.q, args.head_dim, scratch.keys, kTile, args.head_dim, scratch.scores, kTile);
+
+    Visible visible[kMaxRows];
+    for (int64_t r = 0; r < rows; ++r) {
+      visible[r] = VisibleInTile(args, tile, group, r, scratch.visible[r], begin, scratch.hidden[r]);
+      if (visible[r].begin >= visible[r].end) continue;
+      const float factor = SoftmaxRow(scratch.scores + r * kTile, visible[r], scratch.hidden[r], out.max[r], out.sum[r]);
+      if (factor != 1.0f) ScaleRow(out.values + r * stride, stride, factor);
+    }
+    if (const int64_t next_end = std::min(range.end, begin + 2 * kTile); begin + kTile < next_end) {
+      const char *next_keys[kTile], *next_values[kTile];
+      LocateKeys<T>(args, tile, begin + kTile, next_end, next_keys, next_values);
+      PrefetchRows(next_keys, next_end - begin - kTile, args.head_dim * sizeof(T));
+    }
+    for (int64_t j = first; j < last; ++j) {
+      WidenRow(reinterpret_cast<const T*>(scratch.value_rows[j]), args.value_head_dim, stride, 1.0f, scratch.values + j * stride);
+    }
+    AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
+  }
+}
+
+// into := the state after the keys of `into` and those of `next`.
+HWY_NOINLINE void MergeInto(const Partial& into, const Partial& next, int64_t rows, int64_t stride) {
+  const DF df;
+  for (int64_t r = 0; r < rows; ++r) {
+    if (next.max[r] == kNone) continue;
+    float* HWY_RESTRICT to = into.values + r * stride;
+    const float* HWY_RESTRICT from = next.values + r * stride;
+    if (into.max[r] == kNone) {
+      into.max[r] = next.max[r];
+      into.sum[r] = next.sum[r];
+      std::memcpy(to, from, stride * sizeof(float));
+      continue;
+    }
+    const float max = std::max(into.max[r], next.max[r]);
+    const float a = hn::GetLane(ExpNonpositive(df, hn::Set(df, into.max[r] - max)));
+    const float b = hn::GetLane(ExpNonpositive(df, hn::Set(df, next.max[r] - max)));
+    into.max[r] = max;
+    into.sum[r] = into.sum[r] * a + next.sum[r] * b;
+    const VF va = hn::Set(df, a), vb = hn::Set(df, b);
+    for (int64_t d = 0; d < stride; d += kLanes) {
+      hn::Store(hn::MulAdd(hn::Load(df, from + d), vb, hn::Mul(hn::Load(df, to + d), va)), df, to + d);
+    }
+  }
+}
+
+template <typename T>
+void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Partial& state) {
+  const DF df;
+  const int64_t group = args.num_heads / args.num_kv_heads, stride = ValueStride(args.value_head_dim);
+  for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+    const int64_t r = row - tile.row_begin;
+    const bool nothing = state.max[r] == kNone;
+    const VF inverse = hn::Set(df, nothing ? 0.0f : 1.0f / state.sum[r]);
+    T* out = static_cast<T*>(args.out) + QueryOffset(tile, group, row, args.out_token_stride, args.out_head_stride);
+    for (int64_t d = 0; d < args.value_head_dim; d += kLanes) {
+      const size_t count = std::min<int64_t>(kLanes, args.value_head_dim - d);
+      fv::StoreF32(df, hn::Mul(hn::Load(df, state.values + r * stride + d), inverse), out + d, count);
+    }
+    if (args.lse != nullptr) {
+      args.lse[QueryOffset(tile, group, row, args.lse_token_stride, args.lse_head_stride)] =
+          nothing ? std::numeric_limits<float>::infinity() : state.max[r] + std::log(state.sum[r]);
+    }
+  }
+}
+
+template <typename T>
+void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_begin, int64_t chunk_end, float* partials) {
+  const int64_t group = args.num_heads / args.num_kv_heads, rows = tile.row_end - tile.row_begin;
+  const int64_t stride = ValueStride(args.value_head_dim), partial_floats = PartialFloats(rows, args.value_head_dim);
+  const int64_t key_floats = args.head_dim * kTile, q_floats = (rows * args.head_dim + 2 * kTile + 15) / 16 * 16;
+  Scratch scratch;
+  scratch.q = GrowOnlyBuffer(q_floats + key_floats + kTile * stride + rows * kTile + 2 * partial_floats);
+  scratch.keys = scratch.q + q_floats;
+  scratch.values = scratch.keys + key_floats;
+  scratch.scores = scratch.values + kTile * stride;
+  scratch.merged = scratch.scores + rows * kTile;
+  scratch.chunk = scratch.merged + partial_floats;
+
+  const KeyRange all = VisibleKeys(args, tile);
+  for (int64_t r = 0; r < rows; ++r) {
+    scratch.visible[r] = VisibleKeys(args, tile, tile.row_begin + r);
+    const T* q = static_cast<const T*>(args.q) + QueryOffset(tile, group, tile.row_begin + r, args.q_token_stride, args.q_head_stride);
+    float* out = scratch.q + r * args.head_dim;
+    for (int64_t d = 0; d < args.head_dim; d += kLanes) {  // rows are dense: the next one overwrites what is written too much
+      const size_t count = std::min<int64_t>(kLanes, args.head_dim - d);
+      hn::StoreU(hn::Mul(fv::LoadF32(DF(), q + d, count), hn::Set(DF(), args.scale)), DF(), out + d);
+    }
+  }
+  const Partial merged = PartialAt(scratch.merged, rows, args.value_head_dim);
+  std::fill(merged.max, merged.max + rows, kNone);
+  for (int64_t chunk = chunk_begin; chunk < chunk_end; ++chunk) {
+    float* memory = partials != nullptr ? partials + (chunk - chunk_begin) * partial_floats : scratch.chunk;
+    const Partial state = PartialAt(memory, rows, args.value_head_dim);
+    const KeyRange range = {std::max(all.begin, chunk * kChunk), std::min(all.end, (chunk + 1) * kChunk)};
+    Chunk<T>(args, tile, group, range, scratch, state);
+    if (partials == nullptr) MergeInto(merged, state, rows, stride);
+  }
+  if (partials == nullptr) WriteOutput<T>(args, tile, merged);
+}
+
+void ChunksOfTile(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_begin, int64_t chunk_end, float* partials) {
+  switch (args.type) {
+    case DType::kF32: return Chunks<float>(args, tile, chunk_begin, chunk_end, partials);
+    case DType::kF16: return Chunks<hwy::float16_t>(args, tile, chunk_begin, chunk_end, partials);
+    case DType::kBF16: return Chunks<hwy::bfloat16_t>(args, tile, chunk_begin, chunk_end, partials);
+  }
+}
+
+void MergeTile(const PagedAttentionArgs& args, const RowTile& tile, int64_t num_chunks, float* partials) {
+  const int64_t rows = tile.row_end - tile.row_begin, floats = PartialFloats(rows, args.value_head_dim);
+  const Partial merged = PartialAt(partials, rows, args.value_head_dim);
+  for (int64_t chunk = 1; chunk < num_chunks; ++chunk) {
+    MergeInto(merged, PartialAt(partials + chunk * floats, rows, args.value_head_dim), rows, ValueStride(args.value_head_dim));
+  }
+  switch (args.type) {
+    case DType::kF32: return WriteOutput<float>(args, tile, merged);
+    case DType::kF16: return WriteOutput<hwy::float16_t>(args, tile, merged);
+    case DType::kBF16: return WriteOutput<hwy::bfloat16_t>(args, tile, merged);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace jumar::attention::internal
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace jumar::attention::internal {
+
+HWY_EXPORT(ChunksOfTile);
+HWY_EXPORT(MergeTile);
+
+KeyRange VisibleKeys(const PagedAttentionArgs& args, const RowTile& tile, int64_t row) {
+  const int64_t position = tile.kv_len - tile.num_queries + row / (args.num_heads / args.num_kv_heads);
+  return {args.window_left < 0 ? 0 : std::max<int64_t>(0, position - args.window_left),
+          args.window_right < 0 ? tile.kv_len : std::min(tile.kv_len, position + args.window_right + 1)};
+}
+
+KeyRange VisibleKeys(const PagedAttentionArgs& args, const RowTile& tile) {
+  // Positions grow with the row, so the first row sees furthest left and the last one furthest right.
+  return {VisibleKeys(args, tile, tile.row_begin).begin, VisibleKeys(args, tile, tile.row_end - 1).end};
+}
+
+int64_t ValueStride(int64_t value_head_dim) { return (value_head_dim + kTile - 1) / kTile * kTile; }
+
+int64_t PartialFloats(int64_t rows, int64_t value_head_dim) {
+  return (2 * rows + 15) / 16 * 16 + rows * ValueStride(value_head_dim);
+}
+
+Partial PartialAt(float* memory, int64_t rows, int64_t) { return {memory, memory + rows, memory + (2 * rows + 15) / 16 * 16}; }
+
+void ComputeChunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_begin, int64_t chunk_end, float* partials) {
+  HWY_DYNAMIC_DISPATCH(ChunksOfTile)(args, tile, chunk_begin, chunk_end, partials);
+}
+
+void MergeChunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t num_chunks, float* partials) {
+  HWY_DYNAMIC_DISPATCH(MergeTile)(args, tile, num_chunks, partials);
+}
+
+}  // namespace jumar::attention::internal
+#endif  // HWY_ONCE
