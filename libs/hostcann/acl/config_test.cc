@@ -1,0 +1,84 @@
+#include "libs/hostcann/acl/config.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace jumar::hostcann {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+absl::StatusOr<Config> Parse(std::map<std::string, std::string> env, Machine machine = {.ram_bytes = 24 * kGiB, .cpus = 2}) {
+  return ParseConfig([&](const char* name) { return env[name]; }, machine);
+}
+
+TEST(ConfigTest, DefaultsToOneDeviceThatFitsTheMachine) {
+  const auto config = Parse({});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->devices, 1);
+  EXPECT_EQ(config->threads, 2);
+  EXPECT_STREQ(config->soc.name, "Ascend910B2");
+  EXPECT_EQ(config->hbm_bytes, 12 * kGiB);  // half
+  EXPECT_EQ(Parse({}, {.ram_bytes = 512 * kGiB, .cpus = 2})->hbm_bytes, 64 * kGiB);
+}
+
+TEST(ConfigTest, DevicesShareTheMachine) {
+  EXPECT_EQ(Parse({{"JUMAR_DEVICES", "2"}})->hbm_bytes, 6 * kGiB);
+}
+
+TEST(ConfigTest, AProcessSeesTheDevicesThatItIsTold) {
+  const auto config = Parse({{"JUMAR_DEVICES", "4"}, {"ASCEND_RT_VISIBLE_DEVICES", "3,1"}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->devices, 2);
+  EXPECT_EQ(config->hbm_bytes, 3 * kGiB) << "the share is that of one of four";
+  for (const char* list : {"4", "0,0", "x", "0,", "-1"}) {
+    const auto bad = Parse({{"JUMAR_DEVICES", "4"}, {"ASCEND_RT_VISIBLE_DEVICES", list}});
+    EXPECT_THAT(std::string(bad.status().message()), HasSubstr(std::string("ASCEND_RT_VISIBLE_DEVICES=") + list));
+  }
+}
+
+TEST(ConfigTest, TakesWhatIsSet) {
+  const auto config = Parse(
+      {{"JUMAR_DEVICES", "4"}, {"JUMAR_SOC", "Ascend910_9391"}, {"JUMAR_HBM_BYTES", "3GiB"}, {"JUMAR_THREADS", "7"}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->devices, 4);
+  EXPECT_EQ(config->threads, 7);
+  EXPECT_EQ(config->soc.cube_cores, 24);
+  EXPECT_EQ(config->hbm_bytes, 3 * kGiB);
+}
+
+TEST(ConfigTest, RefusesWhatMakesNoSenseAndNamesIt) {
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"JUMAR_DEVICES", "0"},
+                                                                                    {"JUMAR_DEVICES", "many"},
+                                                                                    {"JUMAR_THREADS", "-1"},
+                                                                                    {"JUMAR_SOC", "Ascend1"},
+                                                                                    {"JUMAR_HBM_BYTES", "1MiB"},
+                                                                                    {"JUMAR_HBM_BYTES", "lots"}}) {
+    const auto config = Parse({{name, value}});
+    ASSERT_FALSE(config.ok()) << name;
+    EXPECT_THAT(std::string(config.status().message()), testing::AllOf(HasSubstr(name), HasSubstr(value)));
+  }
+  EXPECT_THAT(std::string(Parse({{"JUMAR_SOC", "x"}}).status().message()), HasSubstr("Ascend910B2"));
+}
+
+TEST(ParseBytesTest, KnowsUnits) {
+  EXPECT_EQ(*ParseBytes("8589934592"), 8 * kGiB);
+  for (const char* text : {"8G", "8g", "8GiB", "8 GiB", "8GB", "8192M"}) EXPECT_EQ(*ParseBytes(text), 8 * kGiB) << text;
+  EXPECT_EQ(*ParseBytes("1T"), 1024 * kGiB);
+  for (const char* text : {"", "G", "8X", "8GiBs", "-1", "1.5G", "99999999999T"}) EXPECT_FALSE(ParseBytes(text).ok()) << text;
+}
+
+TEST(ThisMachineTest, HasMemoryAndCpus) {
+  EXPECT_GT(ThisMachine().ram_bytes, 0u);
+  EXPECT_GE(ThisMachine().cpus, 1);
+}
+
+}  // namespace
+}  // namespace jumar::hostcann

@@ -1,0 +1,144 @@
+// A stream: an in-order queue with a worker thread of its own, asynchronous to whoever submits.
+//
+// A stream is in one of three modes. Normally, Submit appends to the queue. While it is captured, Submit records into a graph.
+// While a task group is updated, Submit collects the tasks that will replace the group's.
+#ifndef LIBS_HOSTCANN_ACL_STREAM_H_
+#define LIBS_HOSTCANN_ACL_STREAM_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "libs/hostcann/acl/task.h"
+
+namespace jumar::hostcann {
+
+class Capture;
+class TaskGroup;
+
+// Something that a worker can wait for. Kept alive by the task that waits.
+struct SyncPoint {
+  std::mutex mutex;
+  std::condition_variable cv;
+};
+
+struct NamedTask {
+  const char* name = "";
+  SmallTask task;
+};
+
+// kWork is skipped after a failure in the stream; kControl (events, callbacks that others wait for) always runs.
+enum class TaskKind : uint8_t { kWork, kControl };
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(int device, int id, uint32_t flags, uint32_t priority);
+  ~Stream();
+
+  int device() const { return device_; }
+  int id() const { return id_; }
+  uint32_t flags() const { return flags_; }
+  uint32_t priority() const { return priority_; }
+
+  // Appends, records or collects (see above). Returns an error code.
+  int Submit(const char* name, SmallTask task, TaskKind kind = TaskKind::kWork) {
+    if (mode_.load(std::memory_order_acquire) != Mode::kQueue) return SubmitSlow(name, std::move(task));
+    Push(name, std::move(task), kind);
+    return 0;
+  }
+  // Appends to the queue in any mode.
+  void Push(const char* name, SmallTask task, TaskKind kind);
+
+  // Waits until all that was submitted has run. A negative time-out waits for ever. Tells and clears the stream's failure.
+  int Synchronize(int64_t timeout_ms);
+  bool Idle() const { return completed_.load() == submitted_.load(); }
+
+  // After a failure: skip what follows until the failure was told (true, as torch_npu asks for), or go on.
+  void SetStopOnFailure(bool stop) { stop_on_failure_.store(stop, std::memory_order_relaxed); }
+
+  // Lets the queue run empty in the background, then ends the worker. No Submit afterwards.
+  void CloseWhenIdle();
+  // Drops what is queued, wakes a waiting task, and joins the worker once the running task has returned.
+  void Abort();
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+
+  // For a task that runs on a worker: waits at `point` until `ready()` (called under its mutex) or until the stream is aborted.
+  // Returns false when aborted. `poll_ms` > 0 also looks again every so often.
+  static bool Await(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms = 0);
+  static Stream* Current();  // of this worker thread, or null
+
+  // ---- capture; see graph.h. The fields below are guarded by the capture's mutex, except for the mode.
+  bool capturing() const { return mode_.load(std::memory_order_acquire) == Mode::kCapture; }
+  bool updating() const { return mode_.load(std::memory_order_acquire) == Mode::kUpdate; }
+  std::shared_ptr<Capture> capture() const;
+  void EnterCapture(std::shared_ptr<Capture> capture);
+  void LeaveCapture();
+  void EnterUpdate(std::shared_ptr<TaskGroup> group);
+  std::vector<NamedTask> LeaveUpdate(std::shared_ptr<TaskGroup>* group);
+
+ private:
+  enum class Mode : uint8_t { kQueue, kCapture, kUpdate };
+  struct Entry {
+    NamedTask named;
+    TaskKind kind = TaskKind::kWork;
+  };
+
+  int SubmitSlow(const char* name, SmallTask task);
+  void Run();
+  bool TakeBatch();
+  void Execute(Entry& entry);
+  void RecordFailure(int code, const std::string& text);
+
+  const int device_;
+  const int id_;
+  const uint32_t flags_;
+  const uint32_t priority_;
+
+  // Queue. Producers append to incoming_ under mutex_; the worker swaps the whole vector out.
+  std::mutex mutex_;
+  std::condition_variable wake_;   // the worker sleeps here
+  std::condition_variable space_;  // producers sleep here when the queue is full
+  std::vector<Entry> incoming_;
+  std::vector<Entry> batch_;  // the worker's own; a member so that a forked child still owns it
+  bool sleeping_ = false;
+  bool closing_ = false;
+  bool started_ = false;
+  int waiting_for_space_ = 0;
+  std::thread worker_;
+  std::atomic<uint64_t> submitted_{0};
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<bool> aborted_{false};
+
+  // Synchronisation. The worker notifies once completed_ reaches the smallest awaited count.
+  std::mutex sync_mutex_;
+  std::condition_variable sync_;
+  std::atomic<uint64_t> awaited_{UINT64_MAX};
+  std::vector<uint64_t> targets_;
+
+  // Failure of a task.
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> stop_on_failure_{true};
+  std::mutex failure_mutex_;
+  int failure_code_ = 0;
+  std::string failure_text_;
+
+  // Where the worker waits, for Abort.
+  std::mutex blocked_mutex_;
+  std::shared_ptr<SyncPoint> blocked_on_;
+
+  std::atomic<Mode> mode_{Mode::kQueue};
+  mutable std::mutex mode_mutex_;
+  std::shared_ptr<Capture> capture_;
+  std::shared_ptr<TaskGroup> update_group_;
+  std::vector<NamedTask> update_tasks_;
+};
+
+}  // namespace jumar::hostcann
+
+#endif  // LIBS_HOSTCANN_ACL_STREAM_H_
