@@ -1,0 +1,43 @@
+"""The weights' storage format on the device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
+
+# ACL_FORMAT_FRACTAL_NZ: tiles of 16 x 16, as the cube unit reads them.
+FRACTAL_NZ = 29
+
+# The cube unit computes in 16 bits; a weight of 32 stays as it is.
+NZ_DTYPES = (torch.bfloat16, torch.float16)
+
+
+class CastWeights(NamedTuple):
+    """How many weights were cast, and their bytes."""
+
+    count: int
+    num_bytes: int
+
+
+def cast_weights_to_nz(model: torch.nn.Module) -> CastWeights:
+    """Casts the weights of ``model``'s unquantised linear layers to the NZ format, one at a time.
+
+    An output layer that shares the embedding's weight keeps rows, which the embedding looks up.
+    """
+    import torch_npu
+
+    # torch_npu keeps to ND formats unless it is told otherwise, and says so in a warning only.
+    torch.npu.config.allow_internal_format = True
+    count = num_bytes = 0
+    for layer in model.modules():
+        if not isinstance(layer, LinearBase) or not isinstance(layer.quant_method, UnquantizedLinearMethod):
+            continue
+        weight = layer.weight
+        if weight.dtype not in NZ_DTYPES or weight.dim() != 2:
+            continue
+        weight.data = torch_npu.npu_format_cast(weight.data, FRACTAL_NZ)
+        count += 1
+        num_bytes += weight.numel() * weight.element_size()
+    return CastWeights(count, num_bytes)

@@ -1,0 +1,3 @@
+"""The version of the Python distribution."""
+
+VERSION = "0.1.0"
