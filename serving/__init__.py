@@ -1,0 +1,1 @@
+"""The server, its checks before anything heavy starts, and the parent process that ends it cleanly."""

@@ -1,0 +1,177 @@
+"""Greedy tokens of the whole path equal Hugging Face transformers' on the CPU, token for token."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving import default_model
+from tests import bounds
+
+HERE = Path(__file__).parent
+MAX_TOKENS = 24
+
+# 24 prompts of 1 to 150 tokens: prose, facts, code, numbers, other scripts, repetition.
+PROMPTS = [
+    "The",
+    "The capital of France is",
+    "Water boils at a temperature of",
+    "Once upon a time there was a little",
+    "def fibonacci(n):\n    ",
+    "import numpy as np\n\n# Sum of squares\n",
+    "1, 2, 3, 5, 8, 13,",
+    "Q: What is 17 + 25?\nA:",
+    "The three primary colours are red,",
+    "Photosynthesis is the process by which",
+    "In 1969, Neil Armstrong",
+    "A haiku about the sea:\n",
+    "To be, or not to be, that is",
+    "SELECT name, age FROM people WHERE",
+    "<html>\n<head>\n<title>",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "La capitale de la France est",
+    "Der schnelle braune Fuchs",
+    "東京は",
+    "yes yes yes yes yes",
+    "The opposite of hot is cold. The opposite of up is down. The opposite of left is",
+    "Monday, Tuesday, Wednesday,",
+    "The mitochondria is the powerhouse of the cell. " * 4 + "It",
+    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, " * 5,
+]
+
+
+def run(program: str, request: dict, out: Path) -> dict:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JUMAR_HBM_BYTES": "3GiB"}
+    options = ["-P"] * sys.flags.safe_path + ["-s"] * sys.flags.no_user_site
+    done = subprocess.run(
+        [sys.executable, *options, str(HERE / program), str(out)],
+        input=json.dumps(request),
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(default_model.folder() / "tokenizer.json"))
+    encoded = [tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in PROMPTS]
+    assert len(encoded) == 24 and min(map(len, encoded)) == 1 and max(map(len, encoded)) > 128
+    return encoded
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Each run once: name -> result."""
+    folder = tmp_path_factory.mktemp("runs")
+    results: dict[str, dict] = {}
+
+    def once(name: str, program: str, **request: object) -> dict:
+        if name not in results:
+            results[name] = run(program, dict(request, max_tokens=MAX_TOKENS), folder / name)
+        return results[name]
+
+    return once
+
+
+@pytest.fixture(scope="module")
+def ours(cache, prompts):
+    def generate(dtype: str, mode: str) -> dict:
+        options = dict(
+            # Decode steps replay graphs of 1, 2, 4, 8, 16 and 24 rows.
+            graph=dict(max_num_batched_tokens=2048),
+            # Nothing is captured, and no step computes more than 32 tokens: most prompts come in chunks.
+            eager_chunked=dict(enforce_eager=True, max_num_batched_tokens=32),
+            eager=dict(enforce_eager=True, max_num_batched_tokens=2048),
+        )[mode]
+        llm = dict(model=str(default_model.folder()), dtype=dtype, max_model_len=256, max_num_seqs=24, **options)
+        return cache(f"{dtype}-{mode}", "generate.py", llm=llm, prompts=prompts)
+
+    return generate
+
+
+@pytest.fixture(scope="module")
+def theirs(cache, prompts):
+    def reference(dtype: str) -> dict:
+        return cache(f"hf-{dtype}", "reference.py", model=str(default_model.folder()), dtype=dtype, prompts=prompts)
+
+    return reference
+
+
+def assert_equal(got: list[list[int]], want: list[list[int]]) -> None:
+    assert len(got) == len(want) == len(PROMPTS)
+    for prompt, one, other in zip(PROMPTS, got, want):
+        assert len(one) == len(other) == MAX_TOKENS
+        assert one == other, f"{prompt[-40:]!r}: {one} instead of {other}"
+
+
+def test_float32_equals_transformers(ours, theirs):
+    assert_equal(ours("float32", "graph")["completions"], theirs("float32")["completions"])
+
+
+def test_float32_eager_and_chunked_equals_transformers(ours, theirs):
+    """With the test above: graph = eager, and chunked = whole."""
+    assert_equal(ours("float32", "eager_chunked")["completions"], theirs("float32")["completions"])
+
+
+def test_bfloat16_graph_equals_eager(ours):
+    """The same operators on the same rows: bit for bit."""
+    graph, eager = ours("bfloat16", "graph"), ours("bfloat16", "eager")
+    assert_equal(graph["completions"], eager["completions"])
+    assert graph["logprobs"] == eager["logprobs"]
+
+
+def common_steps(got: list[int], want: list[int]) -> int:
+    return next((step for step, (one, other) in enumerate(zip(got, want)) if one != other), MAX_TOKENS)
+
+
+def test_bfloat16_parts_from_transformers_only_at_near_ties(ours, theirs):
+    import torch
+
+    reference = theirs("bfloat16")
+    steps = torch.load(reference["steps"])
+    for row, (prompt, got, want) in enumerate(
+        zip(PROMPTS, ours("bfloat16", "graph")["completions"], reference["completions"])
+    ):
+        step = common_steps(got, want)
+        if step == MAX_TOKENS:
+            continue
+        logits = steps["logits"][row, step]
+        gap = float(logits[want[step]] - logits[got[step]])
+        difference = steps["weight"][want[step]] - steps["weight"][got[step]]
+        scale = float(difference.norm() * steps["scale"][row, step])
+        bound = bounds.gap_bound(bounds.SMOLLM2_LAYERS, scale, float(logits.abs().max()))
+        message = f"{prompt[-30:]!r} parts at step {step}: gap {gap:.3f}, bound {bound:.3f}, scale {scale:.2f}"
+        print(message)
+        assert 0 <= gap <= bound, message
+        assert scale <= bounds.SMOLLM2_SCALE
+
+
+def test_bfloat16_logprobs_are_as_near_as_rounding_explains(ours, theirs):
+    """The sharper test: over all common steps, the errors' mean square is not above the derived variance."""
+    import torch
+
+    mine, reference = ours("bfloat16", "graph"), theirs("bfloat16")
+    steps = torch.load(reference["steps"])
+    squares = []
+    for row, (got, want) in enumerate(zip(mine["completions"], reference["completions"])):
+        for step in range(common_steps(got, want)):
+            logits, token = steps["logits"][row, step], want[step]
+            error = mine["logprobs"][row][step] - float(logits.log_softmax(-1)[token])
+            # d logprob_a = (w_a - sum of p_j w_j) . dh
+            direction = steps["weight"][token] - logits.softmax(-1) @ steps["weight"]
+            scale = float(direction.norm() * steps["scale"][row, step])
+            sigma = bounds.deviation(bounds.SMOLLM2_LAYERS, scale, float(logits[token].abs()), logits=1)
+            squares.append((error / sigma) ** 2)
+    assert len(squares) > 100
+    ratio = (sum(squares) / len(squares)) ** 0.5
+    print(f"root mean square of {len(squares)} errors: {ratio:.2f} derived standard deviations")
+    assert ratio <= 1
