@@ -16,6 +16,8 @@ from pathlib import Path
 
 # The reference has nothing to do with NPUs; transformers imports torch_npu where it finds it.
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+# Threads that wait spinning starve each other on a busy machine.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 sys.modules["torch_npu"] = None  # type: ignore[assignment]
 
 import torch

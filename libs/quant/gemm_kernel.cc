@@ -228,7 +228,9 @@ HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const 
     alignas(16) float totals[4];
     AddLanes(sum(s), sum(s + 1), sum(s + 2), sum(s + 3), totals);
 #pragma GCC unroll 4
-    for (int t = s; t < s + 4 && t < kSums; ++t) result[t / kColumns * kPanel + t % kColumns] = totals[t - s];
+    for (int t = 0; t < 4; ++t) {
+      if (s + t < kSums) result[(s + t) / kColumns * kPanel + (s + t) % kColumns] = totals[t];
+    }
   }
 }
 

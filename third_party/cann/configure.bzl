@@ -5,7 +5,8 @@
     @cann//:ascendcl     cc_library: libascendcl, the toolkit's or hostcann's
 
 A toolkit of another release isn't an error here, since most targets need none: the error is kept, and
-building @cann//:ascendcl or @cann//:headers shows it.
+building @cann//:ascendcl or @cann//:headers shows it. Bazel looks again when ASCEND_HOME_PATH changes; after a
+change inside the toolkit, `./bazelw sync --configure` makes it.
 """
 
 load(":versions.bzl", "CANN_RELEASES", "CANN_VERSION")
@@ -61,13 +62,13 @@ cc_library(
 _ERROR = """
 genrule(
     name = "no_cann",
-    outs = ["no_cann.h"],
+    outs = ["no_cann.cc"],
     cmd = "echo >&2 '{error}'; exit 1",
 )
 
-cc_library(name = "headers", hdrs = [":no_cann"])
+cc_library(name = "headers", srcs = [":no_cann"])
 
-cc_library(name = "ascendcl", hdrs = [":no_cann"])
+cc_library(name = "ascendcl", srcs = [":no_cann"])
 """
 
 def _impl(ctx):

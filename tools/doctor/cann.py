@@ -48,7 +48,7 @@ def unresolved_symbols(libraries: pathlib.Path) -> Iterator[Finding]:
         if not any(part in _LOADED_ON_DEMAND for part in path.parts)
     ]
     given = set()
-    for path in [*users, *(_SITE / "torch" / "lib").glob("*.so*"), *libraries.rglob("*.so*")]:
+    for path in [*users, *(_SITE / "torch" / "lib").glob("*.so*"), *libraries.rglob("*.so*"), _libc()]:
         given |= elf.symbols(path).given
     for path in users:
         missing = sorted(
@@ -62,6 +62,12 @@ def unresolved_symbols(libraries: pathlib.Path) -> Iterator[Finding]:
             )
         else:
             yield ok("symbols", f"{path.name}: all resolved")
+
+
+def _libc() -> pathlib.Path:
+    """What torch_npu calls of glibc it calls without versions."""
+    with open("/proc/self/maps") as maps:
+        return next(pathlib.Path(line.split()[-1]) for line in maps if line.rstrip().endswith("/libc.so.6"))
 
 
 def _devices() -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 
 import pytest
+from jumar_hostcann import probe
 
 from tools.doctor import cann, dependencies, doctor, elf
 from tools.doctor.finding import Finding, Status
@@ -44,6 +45,14 @@ def test_symbols_that_nobody_gives_are_found(tmp_path):
     # An empty folder is a CANN without libraries.
     findings = {finding.text.partition(":")[0]: finding for finding in cann.unresolved_symbols(tmp_path)}
     assert findings["libtorch_npu.so"].status is Status.WARN
+    assert "nobody gives 83 symbols" in findings["libtorch_npu.so"].text
+
+
+def test_hostcann_gives_torch_npu_every_symbol():
+    libraries = pathlib.Path(probe.TOOLKIT, "lib64")
+    findings = {finding.text.partition(":")[0]: finding for finding in cann.unresolved_symbols(libraries)}
+    assert str(findings["libtorch_npu.so"]).endswith("all resolved")
+    assert str(findings["libtensorpipe.so"]).endswith("all resolved")
 
 
 def test_a_broken_check_is_a_finding(monkeypatch):

@@ -37,7 +37,6 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 struct Scratch {
   float *q, *keys, *values, *scores, *merged, *chunk;
   KeyRange visible[kMaxRows];
-  const char *key_rows[kTile], *value_rows[kTile];
   uint8_t hidden[kMaxRows][kTile];
 };
 
@@ -184,15 +183,14 @@ void TransposeKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT key
   }
 }
 
-// out[0:count] = in * factor in fp32, zero up to `padded` (a multiple of the lanes).
+// out[0:count] = in in fp32, zero up to `padded` (a multiple of the lanes).
 template <typename T>
-HWY_INLINE void WidenRow(const T* HWY_RESTRICT in, int64_t count, int64_t padded, float factor, float* HWY_RESTRICT out) {
+HWY_INLINE void WidenRow(const T* HWY_RESTRICT in, int64_t count, int64_t padded, float* HWY_RESTRICT out) {
   const DF df;
-  const VF f = hn::Set(df, factor);
   int64_t d = 0;
-  for (; d + kLanes <= count; d += kLanes) hn::Store(hn::Mul(fv::LoadF32(df, in + d), f), df, out + d);
+  for (; d + kLanes <= count; d += kLanes) hn::Store(fv::LoadF32(df, in + d), df, out + d);
   if (d < count) {
-    hn::Store(hn::Mul(fv::LoadF32(df, in + d, count - d), f), df, out + d);
+    hn::Store(fv::LoadF32(df, in + d, count - d), df, out + d);
     d += kLanes;
   }
   for (; d < padded; d += kLanes) hn::Store(hn::Zero(df), df, out + d);
@@ -301,23 +299,65 @@ HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, 
                            const char** value_rows) {
   const T* k = static_cast<const T*>(args.k) + tile.kv_head * args.k_head_stride;
   const T* v = static_cast<const T*>(args.v) + tile.kv_head * args.v_head_stride;
-  if (args.block_table == nullptr) {
-    for (int64_t key = begin; key < end; ++key) {
-      key_rows[key % kTile] = reinterpret_cast<const char*>(k + (tile.kv_begin + key) * args.k_token_stride);
-      value_rows[key % kTile] = reinterpret_cast<const char*>(v + (tile.kv_begin + key) * args.v_token_stride);
+  const int32_t* blocks = args.block_table == nullptr ? nullptr : args.block_table + tile.seq * args.block_table_stride;
+  for (int64_t key = begin; key < end;) {
+    int64_t run = end - key;  // keys that lie one token stride apart
+    const T *key_row, *value_row;
+    if (blocks == nullptr) {
+      key_row = k + (tile.kv_begin + key) * args.k_token_stride;
+      value_row = v + (tile.kv_begin + key) * args.v_token_stride;
+    } else {
+      const int64_t block = blocks[key / args.block_size], slot = key % args.block_size;
+      run = std::min(run, args.block_size - slot);
+      key_row = k + block * args.k_block_stride + slot * args.k_token_stride;
+      value_row = v + block * args.v_block_stride + slot * args.v_token_stride;
     }
-    return;
-  }
-  const int32_t* blocks = args.block_table + tile.seq * args.block_table_stride;
-  int64_t block = begin / args.block_size, slot = begin % args.block_size;
-  for (int64_t key = begin; key < end; ++key, ++slot) {
-    if (slot == args.block_size) {
-      slot = 0;
-      ++block;
+    for (const int64_t run_end = key + run; key < run_end; ++key) {
+      key_rows[key % kTile] = reinterpret_cast<const char*>(key_row);
+      value_rows[key % kTile] = reinterpret_cast<const char*>(value_row);
+      key_row += args.k_token_stride;
+      value_row += args.v_token_stride;
     }
-    key_rows[key % kTile] = reinterpret_cast<const char*>(k + blocks[block] * args.k_block_stride + slot * args.k_token_stride);
-    value_rows[key % kTile] = reinterpret_cast<const char*>(v + blocks[block] * args.v_block_stride + slot * args.v_token_stride);
   }
+}
+
+// AddValues for rows that fit one register tile and see the same keys, straight from the cache: what decode needs. The same sums in the same
+// order.
+template <typename T, int kRows>
+HWY_INLINE void AddValuesDirect(const float* HWY_RESTRICT probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride,
+                                float* HWY_RESTRICT values) {
+  const DF df;
+  for (int64_t d = 0; d < stride; d += kTile) {
+    VF sums[kRows][kVectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::Load(df, values + i * stride + d + v * kLanes);
+    }
+    for (int64_t j = begin; j < end; ++j) {
+      const T* HWY_RESTRICT row = reinterpret_cast<const T*>(value_rows[j]) + d;
+      VF right[kVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) right[v] = fv::LoadF32(df, row + v * kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const VF left = hn::Set(df, probabilities[i * kTile + j]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::MulAdd(left, right[v], sums[i][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) hn::Store(sums[i][v], df, values + i * stride + d + v * kLanes);
+    }
+  }
+}
+
+template <typename T, int kRows = kRegisterRows>
+void AddValuesDirect(int64_t rows, const float* probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride, float* values) {
+  if (rows == kRows) return AddValuesDirect<T, kRows>(probabilities, value_rows, begin, end, stride, values);
+  if constexpr (kRows > 1) AddValuesDirect<T, kRows - 1>(rows, probabilities, value_rows, begin, end, stride, values);
 }
 
 // Rows are short and lie apart, so the processor's own prefetch does not find them.
@@ -334,15 +374,16 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
   std::fill(out.sum, out.sum + rows, 0.0f);
   std::memset(out.values, 0, rows * stride * sizeof(float));
 
+  const char *key_rows[kTile] = {}, *value_rows[kTile] = {}, *next_keys[kTile] = {}, *next_values[kTile] = {};
   for (int64_t begin = range.begin / kTile * kTile; begin < range.end; begin += kTile) {
     const int64_t first = std::max(range.begin, begin) - begin, last = std::min(range.end, begin + kTile) - begin;
-    LocateKeys<T>(args, tile, begin + first, begin + last, scratch.key_rows, scratch.value_rows);
-    PrefetchRows(scratch.value_rows + first, last - first, args.value_head_dim * sizeof(T));
+    if (begin <= range.begin) LocateKeys<T>(args, tile, begin + first, begin + last, key_rows, value_rows);
+    PrefetchRows(value_rows + first, last - first, args.value_head_dim * sizeof(T));
     // Keys outside the range are not touched; their scores, of a copy of some other key, are then hidden.
-    for (int64_t j = 0; j < first; ++j) scratch.key_rows[j] = scratch.key_rows[first];
-    for (int64_t j = last; j < kTile; ++j) scratch.key_rows[j] = scratch.key_rows[last - 1];
+    for (int64_t j = 0; j < first; ++j) key_rows[j] = key_rows[first];
+    for (int64_t j = last; j < kTile; ++j) key_rows[j] = key_rows[last - 1];
 
-    TransposeKeys<T>(scratch.key_rows, args.head_dim, scratch.keys);
+    TransposeKeys<T>(key_rows, args.head_dim, scratch.keys);
     std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
     MultiplyRows<kRegisterRows>(rows, scratch.q, args.head_dim, scratch.keys, kTile, args.head_dim, scratch.scores, kTile);
 
@@ -353,15 +394,26 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
       const float factor = SoftmaxRow(scratch.scores + r * kTile, visible[r], scratch.hidden[r], out.max[r], out.sum[r]);
       if (factor != 1.0f) ScaleRow(out.values + r * stride, stride, factor);
     }
-    if (const int64_t next_end = std::min(range.end, begin + 2 * kTile); begin + kTile < next_end) {
-      const char *next_keys[kTile], *next_values[kTile];
-      LocateKeys<T>(args, tile, begin + kTile, next_end, next_keys, next_values);
-      PrefetchRows(next_keys, next_end - begin - kTile, args.head_dim * sizeof(T));
+    const bool more = begin + kTile < range.end;
+    if (more) {
+      LocateKeys<T>(args, tile, begin + kTile, std::min(range.end, begin + 2 * kTile), next_keys, next_values);
+      PrefetchRows(next_keys, std::min(kTile, range.end - begin - kTile), args.head_dim * sizeof(T));
     }
-    for (int64_t j = first; j < last; ++j) {
-      WidenRow(reinterpret_cast<const T*>(scratch.value_rows[j]), args.value_head_dim, stride, 1.0f, scratch.values + j * stride);
+    const bool direct = rows <= kRegisterRows && stride == args.value_head_dim && std::all_of(visible, visible + rows, [&](const Visible& row) {
+      return row.whole && row.begin == visible[0].begin && row.end == visible[0].end;
+    });
+    if (direct) {
+      AddValuesDirect<T>(rows, scratch.scores, value_rows, visible[0].begin, visible[0].end, stride, out.values);
+    } else {
+      for (int64_t j = first; j < last; ++j) {
+        WidenRow(reinterpret_cast<const T*>(value_rows[j]), args.value_head_dim, stride, scratch.values + j * stride);
+      }
+      AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
     }
-    AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
+    if (more) {
+      std::copy(next_keys, next_keys + kTile, key_rows);
+      std::copy(next_values, next_values + kTile, value_rows);
+    }
   }
 }
 

@@ -87,12 +87,13 @@ std::string Graph::Text() const {
 }
 
 std::string Graph::Json() const {
-  std::string text = absl::StrCat("{\"graph\": ", id_, ", \"nodes\": [");
+  std::string text = "[";
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ",", "\n  {\"id\": ", i, ", \"stream\": ", nodes_[i].stream_id, ", \"name\": \"",
-                    nodes_[i].named.name, "\", \"updatable\": ", nodes_[i].updatable ? "true" : "false", "}");
+    absl::StrAppend(&text, i == 0 ? "" : ",", "\n  {\"name\": \"", nodes_[i].named.name, "\", \"ph\": \"X\", \"pid\": \"graph", id_,
+                    "\", \"tid\": \"stream", nodes_[i].stream_id, "\", \"ts\": ", i, ", \"dur\": 1, \"args\": {\"Stream Id\": ",
+                    nodes_[i].stream_id, ", \"Task Id\": ", i, ", \"Updatable\": ", nodes_[i].updatable ? "true" : "false", "}}");
   }
-  return absl::StrCat(text, "\n]}\n");
+  return absl::StrCat(text, "\n]\n");
 }
 
 int TaskGroup::Update(const std::shared_ptr<TaskGroup>& group, std::vector<NamedTask> tasks, Stream& stream) {

@@ -39,6 +39,7 @@ class Graph {
 
   // One line per node: its number, stream and name.
   std::string Text() const;
+  // The same as a Chrome trace, the form that torch_npu reads: one event per node, its time being its place in the list.
   std::string Json() const;
 
  private:

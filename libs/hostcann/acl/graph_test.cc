@@ -354,7 +354,7 @@ TEST_F(GraphTest, WritesItsNodesAsJson) {
   ASSERT_ACL_OK(aclmdlRIDebugJsonPrint(graph, path.c_str(), 0));
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
-  EXPECT_THAT(text.str(), testing::AllOf(HasSubstr("\"name\": \"aclnnAdd\""), HasSubstr("\"id\": 1"), HasSubstr("aclnnMul")));
+  EXPECT_THAT(text.str(), testing::AllOf(HasSubstr("\"name\": \"aclnnAdd\""), HasSubstr("\"Task Id\": 1"), HasSubstr("aclnnMul")));
   EXPECT_EQ(aclmdlRIDebugJsonPrint(graph, "/no/such/folder/graph.json", 0), 107010);
   EXPECT_ACL_OK(aclmdlRIDestroy(graph));
 }

@@ -25,7 +25,8 @@ constexpr uint64_t kMaxStagedBytes = uint64_t{1} << 20;  // a longer pageable so
 
 struct HostRange {
   uint64_t size_bytes = 0;
-  uint64_t mapped_bytes = 0;  // 0 when registered, not allocated by us
+  uint64_t mapped_bytes = 0;  // 0 when not allocated by us
+  bool registered = false;
 };
 
 struct HostRanges {
@@ -111,7 +112,7 @@ int MallocHost(void** pointer, uint64_t bytes) {
   }
   HostRanges& ranges = HostRanges::Get();
   std::unique_lock lock(ranges.mutex);
-  ranges.by_start[Address(memory)] = {bytes, mapped};
+  ranges.by_start[Address(memory)] = {bytes, mapped, false};
   *pointer = memory;
   return kOk;
 }
@@ -130,12 +131,20 @@ int FreeHost(void* pointer) {
 
 int RegisterHost(void* pointer, uint64_t bytes) {
   if (pointer == nullptr || bytes == 0) return Fail(kRtParamInvalid, "aclrtHostRegister needs an address and at least 1 byte");
-  if (LookUp(pointer).kind != PointerKind::kPageable) {
-    return Fail(kRtParamInvalid, absl::StrFormat("aclrtHostRegister: %p is registered, pinned or device memory already", pointer));
-  }
+  const PointerInfo info = LookUp(pointer);
   HostRanges& ranges = HostRanges::Get();
   std::unique_lock lock(ranges.mutex);
-  ranges.by_start[Address(pointer)] = {bytes, 0};
+  const auto it = ranges.by_start.find(Address(pointer));
+  // Memory of aclrtMallocHost may be registered too: torch_npu does so for pinned memory that the device maps.
+  const bool own = it != ranges.by_start.end() && it->second.mapped_bytes != 0 && !it->second.registered;
+  if (info.kind != PointerKind::kPageable && !own) {
+    return Fail(kRtParamInvalid, absl::StrFormat("aclrtHostRegister: %p is registered, or inside pinned or device memory, already", pointer));
+  }
+  if (own) {
+    it->second.registered = true;
+  } else {
+    ranges.by_start[Address(pointer)] = {bytes, 0, true};
+  }
   return kOk;
 }
 
@@ -143,10 +152,14 @@ int UnregisterHost(void* pointer) {
   HostRanges& ranges = HostRanges::Get();
   std::unique_lock lock(ranges.mutex);
   const auto it = ranges.by_start.find(Address(pointer));
-  if (it == ranges.by_start.end() || it->second.mapped_bytes != 0) {
+  if (it == ranges.by_start.end() || !it->second.registered) {
     return Fail(kRtParamInvalid, absl::StrFormat("aclrtHostUnregister: %p is not the start of a registered range", pointer));
   }
-  ranges.by_start.erase(it);
+  if (it->second.mapped_bytes != 0) {
+    it->second.registered = false;
+  } else {
+    ranges.by_start.erase(it);
+  }
   return kOk;
 }
 

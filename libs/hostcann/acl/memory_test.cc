@@ -153,6 +153,14 @@ TEST_F(MemoryTest, PointerAttributesTellThePlace) {
   EXPECT_EQ(aclrtHostRegisterV2(host.data(), host.size(), 0), 107000) << "registered already";
   EXPECT_ACL_OK(aclrtHostUnregister(host.data()));
   EXPECT_EQ(aclrtHostUnregister(host.data()), 107000);
+
+  void* pinned = nullptr;
+  ASSERT_ACL_OK(aclrtMallocHost(&pinned, 64));
+  EXPECT_ACL_OK(aclrtHostRegisterV2(pinned, 64, 2));
+  EXPECT_EQ(aclrtHostRegisterV2(pinned, 64, 2), 107000);
+  EXPECT_ACL_OK(aclrtHostUnregister(pinned));
+  EXPECT_EQ(aclrtHostUnregister(pinned), 107000);
+  EXPECT_ACL_OK(aclrtFreeHost(pinned));
 }
 
 TEST_F(MemoryTest, CopiesPitchedRows) {

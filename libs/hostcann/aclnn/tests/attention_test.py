@@ -237,8 +237,11 @@ def test_write_and_gather_the_cache(dtype):
     k, v = floats(tokens, KV_HEADS, DIM, dtype=dtype), floats(tokens, KV_HEADS, DIM, dtype=dtype, seed=1)
     slots = torch.tensor([3, 39, -1, 8, 0, -1])
     for kind in (torch.int32, torch.int64):
-        cache_k, cache_v = (torch.zeros(blocks, block, KV_HEADS, DIM, dtype=dtype, device="npu") for _ in range(2))
+        # The block before the first would take what is written to slot -1.
+        guarded = [torch.zeros(1 + blocks, block, KV_HEADS, DIM, dtype=dtype, device="npu") for _ in range(2)]
+        cache_k, cache_v = (c[1:] for c in guarded)
         torch_npu.npu_scatter_pa_kv_cache(k.npu(), v.npu(), cache_k, cache_v, slots.to(kind).npu(), cache_mode="Norm")
+        assert all((c[0] == 0).all() for c in guarded)
         for cache, rows in ((cache_k, k), (cache_v, v)):
             want = torch.zeros(blocks * block, KV_HEADS, DIM, dtype=dtype)
             want[slots[slots >= 0]] = rows[slots >= 0]
