@@ -83,6 +83,7 @@ def main(argv: list[str]) -> int:
         folder = _MODEL.value or default_model.folder()
         if folder is None:
             raise preflight.PreflightError("there is no embedded model outside of Bazel: give one with --model")
+        preflight.check_files(preflight.Request(str(folder)))  # what needs no vLLM, whose import takes seconds
         complete(str(folder))
     except UserError as error:
         print(f"offline: error: {error}", file=sys.stderr)

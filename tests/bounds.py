@@ -14,8 +14,8 @@ Logits. A linear function ``w . h`` of the hidden state (a logit's difference fr
 changes by ``|w| * |h| / sqrt(H)`` times the relative error, if the error's direction among the H dimensions is random;
 that is one standard deviation. Besides, each implementation rounds each logit to bfloat16.
 
-All are standard deviations of independent errors, and deliberately large ones: measured, errors are half as large. Three of
-them are exceeded once in 700 where the derivation is exact, and never in the tests' few hundred near-ties if it is.
+All are standard deviations of independent errors, and upper ends: a rounding errs less over most of a binade, and most
+sublayers' outputs are much smaller than the stream. Three of them are exceeded once in 700 if they were exact.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_bfloat16_parts_from_transformers_only_at_near_ties(ours, theirs):
 
 
 def test_bfloat16_logprobs_are_as_near_as_rounding_explains(ours, theirs):
-    """The sharper test: over all common steps, the errors' mean square is not above the derived variance."""
+    """The sharper test: a mean over hundreds of steps, where one step has to allow for chance."""
     import torch
 
     mine, reference = ours("bfloat16", "graph"), theirs("bfloat16")
@@ -174,4 +174,5 @@ def test_bfloat16_logprobs_are_as_near_as_rounding_explains(ours, theirs):
     assert len(squares) > 100
     ratio = (sum(squares) / len(squares)) ** 0.5
     print(f"root mean square of {len(squares)} errors: {ratio:.2f} derived standard deviations")
-    assert ratio <= 1
+    # 1 is what the derivation allows at its upper ends; it was 0.22 when this was written. Twice that is a change to explain.
+    assert ratio <= 0.5

@@ -109,24 +109,21 @@ struct Weights {  // in elements: column j, step block b at b * block_stride + j
 enum class Prefetch { kNone, kNextPanel, kNextColumns };
 
 // Adds the products of `steps` steps to the sums of kRows x kColumns elements.
-template <class Step, int kRows, int kColumns, Prefetch kPrefetch>
+template <class Step, int kRows, int kColumns>
 HWY_INLINE void Accumulate(const typename Step::Activation* HWY_RESTRICT a, size_t a_stride,
-                           const typename Step::Weight* HWY_RESTRICT w, const Weights& layout, size_t steps,
+                           const typename Step::Weight* HWY_RESTRICT w, const Weights& layout, Prefetch prefetch, size_t steps,
                            VF (&sums)[kRows][kColumns]) {
   constexpr int kBlocks = Step::kDepth / 16;
   for (size_t step = 0; step < steps; ++step) {
-    if constexpr (kPrefetch == Prefetch::kNextPanel) {
+    if (prefetch == Prefetch::kNextPanel) {
       // The fractals of the next panel lie directly behind, in the same block row.
       constexpr int kBytes = kColumns * 16 * sizeof(typename Step::Weight);
-#pragma GCC unroll 8
       for (int block = 0; block < kBlocks; ++block) {
-#pragma GCC unroll 8
         for (int byte = 0; byte < kBytes; byte += 64) {
           hwy::Prefetch(reinterpret_cast<const char*>(w + block * layout.block_stride + kPanel * 16) + byte);
         }
       }
-    } else if constexpr (kPrefetch == Prefetch::kNextColumns) {
-#pragma GCC unroll 16
+    } else if (prefetch == Prefetch::kNextColumns) {
       for (int j = 0; j < kColumns; ++j) hwy::Prefetch(w + (j + kColumns) * layout.column_stride);
     }
 #pragma GCC unroll 16
@@ -182,9 +179,9 @@ struct Part {
   bool first, last;
 };
 
-template <class Step, int kRows, int kColumns, Prefetch kPrefetch>
+template <class Step, int kRows, int kColumns>
 HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w,
-                     const Weights& layout, const Part& part, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
+                     const Weights& layout, Prefetch prefetch, const Part& part, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
   using T = typename Step::Weight;
   constexpr size_t kBlocks = Step::kDepth / 16;
   const DF df;
@@ -196,9 +193,8 @@ HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const 
       sums[i][j] = part.first ? hn::Zero(df) : hn::Load(df, carry + (i * kPanel + j) * kLanes);
     }
   }
-  Accumulate<Step, kRows, kColumns, kPrefetch>(a + part.first_step * Step::kDepth, a_stride,
-                                               w + part.first_step * kBlocks * layout.block_stride, layout,
-                                               part.last_step - part.first_step, sums);
+  Accumulate<Step, kRows, kColumns>(a + part.first_step * Step::kDepth, a_stride, w + part.first_step * kBlocks * layout.block_stride, layout,
+                                    prefetch, part.last_step - part.first_step, sums);
   if (part.tail != 0) {
     // Only the elements of k that exist are read: what lies behind them may be NaN, and 0 * NaN is not 0.
     T padded[kColumns][Step::kDepth] = {};
@@ -209,8 +205,7 @@ HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const 
                     std::min<size_t>(16, part.tail - block * 16) * sizeof(T));
       }
     }
-    Accumulate<Step, kRows, kColumns, Prefetch::kNone>(a + part.last_step * Step::kDepth, a_stride, padded[0],
-                                                       {Step::kDepth, 16}, 1, sums);
+    Accumulate<Step, kRows, kColumns>(a + part.last_step * Step::kDepth, a_stride, padded[0], {Step::kDepth, 16}, Prefetch::kNone, 1, sums);
   }
   if (!part.last) {
 #pragma GCC unroll 16
@@ -241,18 +236,10 @@ void PanelPart(const typename Step::Activation* a, size_t a_stride, const typena
   constexpr int kColumns = TileColumns(kRows);
   int j = 0;
   for (; j + kColumns <= columns; j += kColumns) {
-    const auto* wj = w + j * layout.column_stride;
-    if (prefetch == Prefetch::kNextPanel) {
-      Tile<Step, kRows, kColumns, Prefetch::kNextPanel>(a, a_stride, wj, layout, part, carry + j * kLanes, result + j);
-    } else if (prefetch == Prefetch::kNextColumns) {
-      Tile<Step, kRows, kColumns, Prefetch::kNextColumns>(a, a_stride, wj, layout, part, carry + j * kLanes, result + j);
-    } else {
-      Tile<Step, kRows, kColumns, Prefetch::kNone>(a, a_stride, wj, layout, part, carry + j * kLanes, result + j);
-    }
+    Tile<Step, kRows, kColumns>(a, a_stride, w + j * layout.column_stride, layout, prefetch, part, carry + j * kLanes, result + j);
   }
   for (; j < columns; ++j) {
-    Tile<Step, kRows, 1, Prefetch::kNone>(a, a_stride, w + j * layout.column_stride, layout, part, carry + j * kLanes,
-                                          result + j);
+    Tile<Step, kRows, 1>(a, a_stride, w + j * layout.column_stride, layout, Prefetch::kNone, part, carry + j * kLanes, result + j);
   }
 }
 

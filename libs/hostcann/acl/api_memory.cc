@@ -1,4 +1,5 @@
 // Memory and copies.
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +50,7 @@ void Set(void* pointer, int32_t value, size_t bytes) {
 }
 
 int CheckSet(const char* what, void* pointer, size_t capacity, size_t bytes) {
-  return CheckCopy(what, pointer, capacity, pointer, bytes, /*kind=*/4);
+  return CheckCopy(what, pointer, capacity, pointer, bytes, kCopyDefault);
 }
 
 // A copy kind from the places that a batch names.
@@ -69,7 +70,7 @@ int CopyBatch(const char* what, void** dsts, size_t* dst_bytes, void** srcs, siz
   size_t k = 0;
   for (size_t i = 0; i < count; ++i) {
     while (indexes != nullptr && k + 1 < num_attributes && indexes[k + 1] <= i) ++k;
-    const int kind = attributes != nullptr && num_attributes > 0 ? KindOf(attributes[k]) : 4;
+    const int kind = attributes != nullptr && num_attributes > 0 ? KindOf(attributes[k]) : kCopyDefault;
     int code = CheckCopy(what, dsts[i], dst_bytes[i], srcs[i], bytes[i], kind);
     if (code == kOk) code = copy(dsts[i], srcs[i], bytes[i]);
     if (code != kOk) {
@@ -88,9 +89,10 @@ int CheckCopy2d(const char* what, const Copy2d& copy, int32_t kind) {
   }
   const uint64_t dst_bytes = (copy.height - 1) * copy.dst_pitch + copy.width_bytes;
   const uint64_t src_bytes = (copy.height - 1) * copy.src_pitch + copy.width_bytes;
-  if (int code = CheckCopy(what, copy.dst, dst_bytes, copy.src, dst_bytes < src_bytes ? dst_bytes : src_bytes, kind); code != kOk) return code;
-  return CheckCopy(what, copy.dst, dst_bytes, copy.dst, dst_bytes, 4) != kOk ? int{kRtParamInvalid}
-                                                                            : CheckCopy(what, copy.src, src_bytes, copy.src, src_bytes, 4);
+  // The places by the shorter of both spans, then each span by itself.
+  if (int code = CheckCopy(what, copy.dst, dst_bytes, copy.src, std::min(dst_bytes, src_bytes), kind); code != kOk) return code;
+  if (int code = CheckCopy(what, copy.dst, dst_bytes, copy.dst, dst_bytes, kCopyDefault); code != kOk) return code;
+  return CheckCopy(what, copy.src, src_bytes, copy.src, src_bytes, kCopyDefault);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace jumar::hostcann {
 
@@ -57,17 +56,6 @@ class HandlePool {
   size_t size() const {
     std::lock_guard lock(mutex_);
     return size_;
-  }
-
-  std::vector<std::shared_ptr<T>> All() const {
-    std::vector<std::shared_ptr<T>> all;
-    const size_t chunks = num_chunks_.load(std::memory_order_acquire);
-    for (size_t c = 0; c < chunks; ++c) {
-      for (size_t i = 0; i < kChunk; ++i) {
-        if (std::shared_ptr<T> object = chunks_[c][i].Load()) all.push_back(std::move(object));
-      }
-    }
-    return all;
   }
 
  private:

@@ -39,12 +39,12 @@ TEST(HandlePoolTest, AHandleRestsBeforeItIsReused) {
   }
 }
 
-TEST(HandlePoolTest, GrowsAndListsAll) {
+TEST(HandlePoolTest, Grows) {
   HandlePool<int> pool;
   std::set<void*> handles;
   for (int i = 0; i < 3000; ++i) handles.insert(pool.Add(std::make_shared<int>(i)));
   EXPECT_EQ(handles.size(), 3000u);
-  EXPECT_EQ(pool.All().size(), 3000u);
+  for (void* handle : handles) ASSERT_NE(pool.Get(handle), nullptr);
 }
 
 TEST(HandlePoolTest, ThreadsAddFindAndRemove) {

@@ -31,6 +31,7 @@ inline constexpr int kCopyHostToHost = 0;
 inline constexpr int kCopyHostToDevice = 1;
 inline constexpr int kCopyDeviceToHost = 2;
 inline constexpr int kCopyDeviceToDevice = 3;
+inline constexpr int kCopyDefault = 4;  // whatever the pointers are
 
 // Checks sizes, null pointers, that each side is what `kind` says, and that device ranges stay inside their allocation.
 int CheckCopy(const char* what, const void* dst, uint64_t dst_bytes, const void* src, uint64_t bytes, int kind);

@@ -16,12 +16,24 @@ struct TypeInfo {
   const char* name;
 };
 constexpr TypeInfo kTypes[] = {
-    {DType::kF32, 4, "float32"},     {DType::kF16, 2, "float16"},        {DType::kBF16, 2, "bfloat16"},
-    {DType::kF64, 8, "float64"},     {DType::kI8, 1, "int8"},            {DType::kU8, 1, "uint8"},
-    {DType::kI16, 2, "int16"},       {DType::kU16, 2, "uint16"},         {DType::kI32, 4, "int32"},
-    {DType::kU32, 4, "uint32"},      {DType::kI64, 8, "int64"},          {DType::kU64, 8, "uint64"},
-    {DType::kBool, 1, "bool"},       {DType::kC32, 4, "complex32"},      {DType::kC64, 8, "complex64"},
-    {DType::kC128, 16, "complex128"}, {DType::kF8E5M2, 1, "float8_e5m2"}, {DType::kF8E4M3, 1, "float8_e4m3fn"},
+    {DType::kF32, 4, "float32"},
+    {DType::kF16, 2, "float16"},
+    {DType::kBF16, 2, "bfloat16"},
+    {DType::kF64, 8, "float64"},
+    {DType::kI8, 1, "int8"},
+    {DType::kU8, 1, "uint8"},
+    {DType::kI16, 2, "int16"},
+    {DType::kU16, 2, "uint16"},
+    {DType::kI32, 4, "int32"},
+    {DType::kU32, 4, "uint32"},
+    {DType::kI64, 8, "int64"},
+    {DType::kU64, 8, "uint64"},
+    {DType::kBool, 1, "bool"},
+    {DType::kC32, 4, "complex32"},
+    {DType::kC64, 8, "complex64"},
+    {DType::kC128, 16, "complex128"},
+    {DType::kF8E5M2, 1, "float8_e5m2"},
+    {DType::kF8E4M3, 1, "float8_e4m3fn"},
 };
 
 const TypeInfo* Find(DType dtype) {
@@ -68,8 +80,8 @@ const char* DTypeName(DType dtype) {
 
 std::string FormatName(int32_t format) {
   constexpr std::pair<int32_t, const char*> kNames[] = {
-      {0, "NCHW"},        {1, "NHWC"},   {2, "ND"},   {3, "NC1HWC0"},         {4, "FRACTAL_Z"},        {29, "FRACTAL_NZ"},
-      {30, "NCDHW"},      {47, "NCL"},   {50, "FRACTAL_NZ_C0_16"}, {51, "FRACTAL_NZ_C0_32"}};
+      {0, "NCHW"},        {1, "NHWC"},   {2, "ND"},   {3, "NC1HWC0"},           {4, "FRACTAL_Z"},
+      {29, "FRACTAL_NZ"}, {30, "NCDHW"}, {47, "NCL"}, {50, "FRACTAL_NZ_C0_16"}, {51, "FRACTAL_NZ_C0_32"}};
   for (const auto& [value, name] : kNames) {
     if (value == format) return std::string(name) + " (" + std::to_string(format) + ")";
   }
@@ -86,8 +98,7 @@ bool IsBaseFormat(int32_t format) {
     case 30:  // NCDHW
     case 47:  // NCL
       return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -110,8 +121,8 @@ JUMAR_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_
     return nullptr;
   }
   if (view_dims_num > kMaxDims || storage_dims_num > kMaxDims) {
-    Fail(kParamInvalid, "aclCreateTensor: a tensor of " + std::to_string(view_dims_num) + " dimensions; the limit is " +
-                            std::to_string(kMaxDims));
+    Fail(kParamInvalid,
+         "aclCreateTensor: a tensor of " + std::to_string(view_dims_num) + " dimensions; the limit is " + std::to_string(kMaxDims));
     return nullptr;
   }
   auto* t = new aclTensor;
@@ -129,8 +140,9 @@ JUMAR_EXPORT aclScalar* aclCreateScalar(void* value, int data_type) {
   const DType dtype = static_cast<DType>(data_type);
   const int64_t size = ItemSize(dtype);
   if (value == nullptr || size == 0) {
-    Fail(kParamInvalid, value == nullptr ? "aclCreateScalar: value is null"
-                                         : "aclCreateScalar: data type " + std::to_string(data_type) + " is not supported by hostcann");
+    Fail(kParamInvalid, value == nullptr
+                            ? "aclCreateScalar: value is null"
+                            : "aclCreateScalar: data type " + std::to_string(data_type) + " is not supported by hostcann");
     return nullptr;
   }
   auto* s = new aclScalar{dtype, {}};
@@ -138,15 +150,11 @@ JUMAR_EXPORT aclScalar* aclCreateScalar(void* value, int data_type) {
   return s;
 }
 
-JUMAR_EXPORT aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) {
-  return new aclIntArray{{value, value + size}};
-}
+JUMAR_EXPORT aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) { return new aclIntArray{{value, value + size}}; }
 JUMAR_EXPORT aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size) {
   return new aclFloatArray{{value, value + size}};
 }
-JUMAR_EXPORT aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) {
-  return new aclBoolArray{{value, value + size}};
-}
+JUMAR_EXPORT aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) { return new aclBoolArray{{value, value + size}}; }
 JUMAR_EXPORT aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size) {
   return new aclTensorList{{value, value + size}};
 }
@@ -192,7 +200,8 @@ JUMAR_EXPORT int aclDestroyScalarList(const aclScalarList* list) {
 
 // The caller releases *view_dims with delete[].
 JUMAR_EXPORT int aclGetViewShape(const aclTensor* tensor, int64_t** view_dims, uint64_t* view_dims_num) {
-  if (tensor == nullptr || view_dims == nullptr || view_dims_num == nullptr) return Fail(kParamNull, "aclGetViewShape: an argument is null");
+  if (tensor == nullptr || view_dims == nullptr || view_dims_num == nullptr)
+    return Fail(kParamNull, "aclGetViewShape: an argument is null");
   *view_dims_num = static_cast<uint64_t>(tensor->sizes.n);
   *view_dims = new int64_t[static_cast<size_t>(tensor->sizes.n)];
   std::memcpy(*view_dims, tensor->sizes.v, static_cast<size_t>(tensor->sizes.n) * sizeof(int64_t));

@@ -17,14 +17,31 @@ namespace jumar::hostcann::aclnn {
 
 // aclDataType and aclFormat, by value, as far as they are used here.
 enum class DType : int32_t {
-  kF32 = 0, kF16 = 1, kI8 = 2, kI32 = 3, kU8 = 4, kI16 = 6, kU16 = 7, kU32 = 8, kI64 = 9, kU64 = 10,
-  kF64 = 11, kBool = 12, kC64 = 16, kC128 = 17, kBF16 = 27, kI4 = 29, kC32 = 33, kF8E5M2 = 35, kF8E4M3 = 36,
+  kF32 = 0,
+  kF16 = 1,
+  kI8 = 2,
+  kI32 = 3,
+  kU8 = 4,
+  kI16 = 6,
+  kU16 = 7,
+  kU32 = 8,
+  kI64 = 9,
+  kU64 = 10,
+  kF64 = 11,
+  kBool = 12,
+  kC64 = 16,
+  kC128 = 17,
+  kBF16 = 27,
+  kI4 = 29,
+  kC32 = 33,
+  kF8E5M2 = 35,
+  kF8E4M3 = 36,
 };
 inline constexpr int32_t kFormatND = 2;
 inline constexpr int32_t kFormatFractalNz = 29;
 
-int64_t ItemSize(DType dtype);         // in bytes; 0 if hostcann doesn't know the type
-const char* DTypeName(DType dtype);    // "float16"
+int64_t ItemSize(DType dtype);           // in bytes; 0 if hostcann doesn't know the type
+const char* DTypeName(DType dtype);      // "float16"
 std::string FormatName(int32_t format);  // "FRACTAL_NZ (29)"
 // Base formats (ND, NCHW, NHWC, NCL, NCDHW) only name the axes: the bytes lie as the strides say.
 bool IsBaseFormat(int32_t format);
@@ -60,11 +77,21 @@ struct aclScalar {
   jumar::hostcann::aclnn::DType dtype;
   alignas(16) unsigned char value[16];
 };
-struct aclIntArray { std::vector<int64_t> v; };
-struct aclFloatArray { std::vector<float> v; };
-struct aclBoolArray { std::vector<uint8_t> v; };
-struct aclTensorList { std::vector<const aclTensor*> v; };
-struct aclScalarList { std::vector<const aclScalar*> v; };
+struct aclIntArray {
+  std::vector<int64_t> v;
+};
+struct aclFloatArray {
+  std::vector<float> v;
+};
+struct aclBoolArray {
+  std::vector<uint8_t> v;
+};
+struct aclTensorList {
+  std::vector<const aclTensor*> v;
+};
+struct aclScalarList {
+  std::vector<const aclScalar*> v;
+};
 
 // What GetWorkspaceSize prepares and the second call submits to a stream. Owns whatever it needs: the
 // caller destroys its aclTensors right after the second call, and a captured graph runs it again and again.

@@ -31,9 +31,15 @@ ACLNN_PLAN(SwiGlu, Raw(x), I64(dim), Raw(out)) {
   const auto type = KernelType(x.dtype);
   const auto in = AsRows(x, 1), to = AsRows(out, 1);
   if (type && out.dtype == x.dtype && along == x.sizes.n - 1 && in && to && to->cols * 2 == in->cols && to->rows == in->rows) {
-    const attention::SwiGluArgs args{.type = *type, .rows = in->rows, .cols = to->cols, .gate = x.data(), .gate_stride = in->stride,
-                                     .up = static_cast<const char*>(x.data()) + to->cols * ItemSize(x.dtype), .up_stride = in->stride,
-                                     .out = out.data(), .out_stride = to->stride};
+    const attention::SwiGluArgs args{.type = *type,
+                                     .rows = in->rows,
+                                     .cols = to->cols,
+                                     .gate = x.data(),
+                                     .gate_stride = in->stride,
+                                     .up = static_cast<const char*>(x.data()) + to->cols * ItemSize(x.dtype),
+                                     .up_stride = in->stride,
+                                     .out = out.data(),
+                                     .out_stride = to->stride};
     return [args] { Check(attention::SwiGlu(args, ComputeExecutor())); };
   }
   return [in = ToTensor(x), out = ToTensor(out), dim] {

@@ -9,7 +9,8 @@ namespace {
 // An optional input that hostcann doesn't know how to use.
 void Refuse(std::initializer_list<std::pair<const char*, bool>> given) {
   for (const auto& [name, present] : given) {
-    Require(!present, "argument `", name, "` is given; hostcann's attention takes none of the quantisation, rope, prefix and padding inputs");
+    Require(!present, "argument `", name,
+            "` is given; hostcann's attention takes none of the quantisation, rope, prefix and padding inputs");
   }
 }
 
@@ -33,8 +34,9 @@ AttentionCall ForInference(AttentionCall call) {
 // m + log(s) matters to it, so m = lse and s = 1 serve.
 Task PlanFlash(AttentionCall call, const aclTensor& softmax_max, const aclTensor& softmax_sum) {
   const bool packed = call.layout == "TND";
-  Require(softmax_max.dtype == DType::kF32 && softmax_max.sizes.n == (packed ? 3 : 4), "softmax_max is ", DTypeName(softmax_max.dtype), " of shape ",
-          ToString(softmax_max.sizes), "; it must be float32 [batch, heads, queries, 8] (or [tokens, heads, 8] for TND)");
+  Require(softmax_max.dtype == DType::kF32 && softmax_max.sizes.n == (packed ? 3 : 4), "softmax_max is ",
+          DTypeName(softmax_max.dtype), " of shape ", ToString(softmax_max.sizes),
+          "; it must be float32 [batch, heads, queries, 8] (or [tokens, heads, 8] for TND)");
   call.lse = softmax_max;  // the first of the eight; the rest is filled from it
   return [run = PlanAttention(call), max = ToTensor(softmax_max), sum = ToTensor(softmax_sum)] {
     run();
@@ -45,65 +47,134 @@ Task PlanFlash(AttentionCall call, const aclTensor& softmax_max, const aclTensor
 
 }  // namespace
 
-ACLNN_PLAN(FusedInferAttentionScoreV2, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask), OptInts(actual_seq_lengths),
-           OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1), OptRaw(dequant_scale2), OptRaw(quant_scale2),
-           OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(query_padding_size),
-           OptRaw(kv_padding_size), OptRaw(key_antiquant_scale), OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale),
-           OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix), OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), I64(num_heads),
-           F64(scale), I64(pre_tokens), I64(next_tokens), Text(input_layout), I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise),
-           I64(block_size), I64(antiquant_mode), Flag(softmax_lse_flag), I64(key_antiquant_mode), I64(value_antiquant_mode), Raw(attention_out),
+ACLNN_PLAN(FusedInferAttentionScoreV2, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
+           OptInts(actual_seq_lengths), OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1),
+           OptRaw(dequant_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset),
+           OptRaw(block_table), OptRaw(query_padding_size), OptRaw(kv_padding_size), OptRaw(key_antiquant_scale),
+           OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale), OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix),
+           OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), I64(num_heads), F64(scale), I64(pre_tokens),
+           I64(next_tokens), Text(input_layout), I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size),
+           I64(antiquant_mode), Flag(softmax_lse_flag), I64(key_antiquant_mode), I64(value_antiquant_mode), Raw(attention_out),
            OptRaw(softmax_lse)) {
-  Refuse({{"pse_shift", !!pse_shift}, {"dequant_scale1", !!dequant_scale1}, {"quant_scale1", !!quant_scale1}, {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale2", !!quant_scale2}, {"antiquant_scale", !!antiquant_scale}, {"query_padding_size", !!query_padding_size},
-          {"kv_padding_size", !!kv_padding_size}, {"key_antiquant_scale", !!key_antiquant_scale}, {"value_antiquant_scale", !!value_antiquant_scale},
-          {"key_shared_prefix", !!key_shared_prefix}, {"value_shared_prefix", !!value_shared_prefix}});
-  return PlanAttention(ForInference({.query = query, .keys = key, .values = value, .mask = Given(atten_mask), .block_table = block_table,
-                                     .query_lengths = actual_seq_lengths, .key_lengths = actual_seq_lengths_kv, .num_heads = num_heads,
-                                     .num_kv_heads = num_key_value_heads, .scale = scale, .pre_tokens = pre_tokens, .next_tokens = next_tokens,
-                                     .layout = input_layout, .block_size = block_size, .sparse_mode = sparse_mode, .out = attention_out,
+  Refuse({{"pse_shift", !!pse_shift},
+          {"dequant_scale1", !!dequant_scale1},
+          {"quant_scale1", !!quant_scale1},
+          {"dequant_scale2", !!dequant_scale2},
+          {"quant_scale2", !!quant_scale2},
+          {"antiquant_scale", !!antiquant_scale},
+          {"query_padding_size", !!query_padding_size},
+          {"kv_padding_size", !!kv_padding_size},
+          {"key_antiquant_scale", !!key_antiquant_scale},
+          {"value_antiquant_scale", !!value_antiquant_scale},
+          {"key_shared_prefix", !!key_shared_prefix},
+          {"value_shared_prefix", !!value_shared_prefix}});
+  return PlanAttention(ForInference({.query = query,
+                                     .keys = key,
+                                     .values = value,
+                                     .mask = Given(atten_mask),
+                                     .block_table = block_table,
+                                     .query_lengths = actual_seq_lengths,
+                                     .key_lengths = actual_seq_lengths_kv,
+                                     .num_heads = num_heads,
+                                     .num_kv_heads = num_key_value_heads,
+                                     .scale = scale,
+                                     .pre_tokens = pre_tokens,
+                                     .next_tokens = next_tokens,
+                                     .layout = input_layout,
+                                     .block_size = block_size,
+                                     .sparse_mode = sparse_mode,
+                                     .out = attention_out,
                                      .lse = softmax_lse_flag ? softmax_lse : std::nullopt}));
 }
 
-ACLNN_PLAN(FusedInferAttentionScoreV3, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask), OptInts(actual_seq_lengths),
-           OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1), OptRaw(dequant_scale2), OptRaw(quant_scale2),
-           OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(query_padding_size),
-           OptRaw(kv_padding_size), OptRaw(key_antiquant_scale), OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale),
-           OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix), OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len),
-           OptRaw(query_rope), OptRaw(key_rope), OptRaw(key_rope_antiquant_scale), I64(num_heads), F64(scale), I64(pre_tokens), I64(next_tokens),
-           Text(input_layout), I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size), I64(antiquant_mode),
+ACLNN_PLAN(FusedInferAttentionScoreV3, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
+           OptInts(actual_seq_lengths), OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1),
+           OptRaw(dequant_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset),
+           OptRaw(block_table), OptRaw(query_padding_size), OptRaw(kv_padding_size), OptRaw(key_antiquant_scale),
+           OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale), OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix),
+           OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), OptRaw(query_rope), OptRaw(key_rope),
+           OptRaw(key_rope_antiquant_scale), I64(num_heads), F64(scale), I64(pre_tokens), I64(next_tokens), Text(input_layout),
+           I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size), I64(antiquant_mode),
            Flag(softmax_lse_flag), I64(key_antiquant_mode), I64(value_antiquant_mode), Raw(attention_out), OptRaw(softmax_lse)) {
-  Refuse({{"pse_shift", !!pse_shift}, {"dequant_scale1", !!dequant_scale1}, {"quant_scale1", !!quant_scale1}, {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale2", !!quant_scale2}, {"antiquant_scale", !!antiquant_scale}, {"query_padding_size", !!query_padding_size},
-          {"kv_padding_size", !!kv_padding_size}, {"key_antiquant_scale", !!key_antiquant_scale}, {"value_antiquant_scale", !!value_antiquant_scale},
-          {"key_shared_prefix", !!key_shared_prefix}, {"value_shared_prefix", !!value_shared_prefix}, {"query_rope", !!query_rope},
-          {"key_rope", !!key_rope}, {"key_rope_antiquant_scale", !!key_rope_antiquant_scale}});
-  return PlanAttention(ForInference({.query = query, .keys = key, .values = value, .mask = Given(atten_mask), .block_table = block_table,
-                                     .query_lengths = actual_seq_lengths, .key_lengths = actual_seq_lengths_kv, .num_heads = num_heads,
-                                     .num_kv_heads = num_key_value_heads, .scale = scale, .pre_tokens = pre_tokens, .next_tokens = next_tokens,
-                                     .layout = input_layout, .block_size = block_size, .sparse_mode = sparse_mode, .out = attention_out,
+  Refuse({{"pse_shift", !!pse_shift},
+          {"dequant_scale1", !!dequant_scale1},
+          {"quant_scale1", !!quant_scale1},
+          {"dequant_scale2", !!dequant_scale2},
+          {"quant_scale2", !!quant_scale2},
+          {"antiquant_scale", !!antiquant_scale},
+          {"query_padding_size", !!query_padding_size},
+          {"kv_padding_size", !!kv_padding_size},
+          {"key_antiquant_scale", !!key_antiquant_scale},
+          {"value_antiquant_scale", !!value_antiquant_scale},
+          {"key_shared_prefix", !!key_shared_prefix},
+          {"value_shared_prefix", !!value_shared_prefix},
+          {"query_rope", !!query_rope},
+          {"key_rope", !!key_rope},
+          {"key_rope_antiquant_scale", !!key_rope_antiquant_scale}});
+  return PlanAttention(ForInference({.query = query,
+                                     .keys = key,
+                                     .values = value,
+                                     .mask = Given(atten_mask),
+                                     .block_table = block_table,
+                                     .query_lengths = actual_seq_lengths,
+                                     .key_lengths = actual_seq_lengths_kv,
+                                     .num_heads = num_heads,
+                                     .num_kv_heads = num_key_value_heads,
+                                     .scale = scale,
+                                     .pre_tokens = pre_tokens,
+                                     .next_tokens = next_tokens,
+                                     .layout = input_layout,
+                                     .block_size = block_size,
+                                     .sparse_mode = sparse_mode,
+                                     .out = attention_out,
                                      .lse = softmax_lse_flag ? softmax_lse : std::nullopt}));
 }
 
-ACLNN_PLAN(FusedInferAttentionScoreV4, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask), OptInts(actual_seq_qlen),
-           OptInts(actual_seq_kvlen), OptRaw(dequant_scale1), OptRaw(quant_scale1), OptRaw(dequant_scale2), OptRaw(quant_scale_out),
-           OptRaw(quant_offset_out), OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(query_padding_size),
-           OptRaw(kv_padding_size), OptRaw(dequant_scale_key), OptRaw(dequant_offset_key), OptRaw(dequant_scale_value), OptRaw(dequant_offset_value),
-           OptRaw(key_shared_prefix), OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), OptRaw(query_rope), OptRaw(key_rope),
-           OptRaw(dequant_scale_key_rope), OptRaw(dequant_scale_query), OptRaw(learnable_sink), I64(num_query_heads), F64(softmax_scale),
-           I64(pre_tokens), I64(next_tokens), Text(input_layout), I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size),
-           I64(antiquant_mode), Flag(return_softmax_lse), I64(key_quant_mode), I64(value_quant_mode), I64(query_quant_mode), Raw(attention_out),
+ACLNN_PLAN(FusedInferAttentionScoreV4, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
+           OptInts(actual_seq_qlen), OptInts(actual_seq_kvlen), OptRaw(dequant_scale1), OptRaw(quant_scale1),
+           OptRaw(dequant_scale2), OptRaw(quant_scale_out), OptRaw(quant_offset_out), OptRaw(antiquant_scale),
+           OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(query_padding_size), OptRaw(kv_padding_size),
+           OptRaw(dequant_scale_key), OptRaw(dequant_offset_key), OptRaw(dequant_scale_value), OptRaw(dequant_offset_value),
+           OptRaw(key_shared_prefix), OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), OptRaw(query_rope),
+           OptRaw(key_rope), OptRaw(dequant_scale_key_rope), OptRaw(dequant_scale_query), OptRaw(learnable_sink),
+           I64(num_query_heads), F64(softmax_scale), I64(pre_tokens), I64(next_tokens), Text(input_layout),
+           I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size), I64(antiquant_mode),
+           Flag(return_softmax_lse), I64(key_quant_mode), I64(value_quant_mode), I64(query_quant_mode), Raw(attention_out),
            OptRaw(softmax_lse)) {
-  Refuse({{"pse_shift", !!pse_shift}, {"dequant_scale1", !!dequant_scale1}, {"quant_scale1", !!quant_scale1}, {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale_out", !!quant_scale_out}, {"antiquant_scale", !!antiquant_scale}, {"query_padding_size", !!query_padding_size},
-          {"kv_padding_size", !!kv_padding_size}, {"dequant_scale_key", !!dequant_scale_key}, {"dequant_scale_value", !!dequant_scale_value},
-          {"key_shared_prefix", !!key_shared_prefix}, {"value_shared_prefix", !!value_shared_prefix}, {"query_rope", !!query_rope},
-          {"key_rope", !!key_rope}, {"dequant_scale_key_rope", !!dequant_scale_key_rope}, {"dequant_scale_query", !!dequant_scale_query},
+  Refuse({{"pse_shift", !!pse_shift},
+          {"dequant_scale1", !!dequant_scale1},
+          {"quant_scale1", !!quant_scale1},
+          {"dequant_scale2", !!dequant_scale2},
+          {"quant_scale_out", !!quant_scale_out},
+          {"antiquant_scale", !!antiquant_scale},
+          {"query_padding_size", !!query_padding_size},
+          {"kv_padding_size", !!kv_padding_size},
+          {"dequant_scale_key", !!dequant_scale_key},
+          {"dequant_scale_value", !!dequant_scale_value},
+          {"key_shared_prefix", !!key_shared_prefix},
+          {"value_shared_prefix", !!value_shared_prefix},
+          {"query_rope", !!query_rope},
+          {"key_rope", !!key_rope},
+          {"dequant_scale_key_rope", !!dequant_scale_key_rope},
+          {"dequant_scale_query", !!dequant_scale_query},
           {"learnable_sink", !!learnable_sink}});
-  return PlanAttention(ForInference({.query = query, .keys = key, .values = value, .mask = Given(atten_mask), .block_table = block_table,
-                                     .query_lengths = actual_seq_qlen, .key_lengths = actual_seq_kvlen, .num_heads = num_query_heads,
-                                     .num_kv_heads = num_key_value_heads, .scale = softmax_scale, .pre_tokens = pre_tokens,
-                                     .next_tokens = next_tokens, .layout = input_layout, .block_size = block_size, .sparse_mode = sparse_mode,
-                                     .out = attention_out, .lse = return_softmax_lse ? softmax_lse : std::nullopt}));
+  return PlanAttention(ForInference({.query = query,
+                                     .keys = key,
+                                     .values = value,
+                                     .mask = Given(atten_mask),
+                                     .block_table = block_table,
+                                     .query_lengths = actual_seq_qlen,
+                                     .key_lengths = actual_seq_kvlen,
+                                     .num_heads = num_query_heads,
+                                     .num_kv_heads = num_key_value_heads,
+                                     .scale = softmax_scale,
+                                     .pre_tokens = pre_tokens,
+                                     .next_tokens = next_tokens,
+                                     .layout = input_layout,
+                                     .block_size = block_size,
+                                     .sparse_mode = sparse_mode,
+                                     .out = attention_out,
+                                     .lse = return_softmax_lse ? softmax_lse : std::nullopt}));
 }
 
 // What a captured graph reserves before the lengths are known. No workspace here, whatever they are.
@@ -112,52 +183,108 @@ ACLNN_EXPORT decltype(aclnnFusedInferAttentionScoreV3GetWorkspaceSize) aclnnFuse
 ACLNN_EXPORT decltype(aclnnFusedInferAttentionScoreV4GetWorkspaceSize) aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize
     __attribute__((alias("aclnnFusedInferAttentionScoreV4GetWorkspaceSize")));
 
-ACLNN_PLAN(PromptFlashAttentionV3, Raw(query), Raw(key), Raw(value), OptRaw(pse_shift), OptRaw(atten_mask), OptInts(actual_seq_lengths),
-           OptInts(actual_seq_lengths_kv), OptRaw(deq_scale1), OptRaw(quant_scale1), OptRaw(deq_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2),
-           I64(num_heads), F64(scale), I64(pre_tokens), I64(next_tokens), Text(input_layout), I64(num_key_value_heads), I64(sparse_mode),
-           I64(inner_precise), Raw(attention_out)) {
-  Refuse({{"pse_shift", !!pse_shift}, {"deq_scale1", !!deq_scale1}, {"quant_scale1", !!quant_scale1}, {"deq_scale2", !!deq_scale2},
+ACLNN_PLAN(PromptFlashAttentionV3, Raw(query), Raw(key), Raw(value), OptRaw(pse_shift), OptRaw(atten_mask),
+           OptInts(actual_seq_lengths), OptInts(actual_seq_lengths_kv), OptRaw(deq_scale1), OptRaw(quant_scale1),
+           OptRaw(deq_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2), I64(num_heads), F64(scale), I64(pre_tokens),
+           I64(next_tokens), Text(input_layout), I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise),
+           Raw(attention_out)) {
+  Refuse({{"pse_shift", !!pse_shift},
+          {"deq_scale1", !!deq_scale1},
+          {"quant_scale1", !!quant_scale1},
+          {"deq_scale2", !!deq_scale2},
           {"quant_scale2", !!quant_scale2}});
-  return PlanAttention(ForInference({.query = query, .keys = {key}, .values = {value}, .mask = Given(atten_mask), .query_lengths = actual_seq_lengths,
-                                     .key_lengths = actual_seq_lengths_kv, .num_heads = num_heads, .num_kv_heads = num_key_value_heads,
-                                     .scale = scale, .pre_tokens = pre_tokens, .next_tokens = next_tokens, .layout = input_layout,
-                                     .sparse_mode = sparse_mode, .out = attention_out}));
+  return PlanAttention(ForInference({.query = query,
+                                     .keys = {key},
+                                     .values = {value},
+                                     .mask = Given(atten_mask),
+                                     .query_lengths = actual_seq_lengths,
+                                     .key_lengths = actual_seq_lengths_kv,
+                                     .num_heads = num_heads,
+                                     .num_kv_heads = num_key_value_heads,
+                                     .scale = scale,
+                                     .pre_tokens = pre_tokens,
+                                     .next_tokens = next_tokens,
+                                     .layout = input_layout,
+                                     .sparse_mode = sparse_mode,
+                                     .out = attention_out}));
 }
 
 // One query per sequence; actual_seq_lengths are those of the keys.
-ACLNN_PLAN(IncreFlashAttentionV4, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask), OptInts(actual_seq_lengths),
-           OptRaw(dequant_scale1), OptRaw(quant_scale1), OptRaw(dequant_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2), OptRaw(antiquant_scale),
-           OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(kv_padding_size), I64(num_heads), F64(scale), Text(input_layout),
-           I64(num_key_value_heads), I64(block_size), I64(inner_precise), Raw(attention_out)) {
-  Refuse({{"pse_shift", !!pse_shift}, {"dequant_scale1", !!dequant_scale1}, {"quant_scale1", !!quant_scale1}, {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale2", !!quant_scale2}, {"antiquant_scale", !!antiquant_scale}, {"kv_padding_size", !!kv_padding_size}});
-  return PlanAttention(ForInference({.query = query, .keys = key, .values = value, .mask = Given(atten_mask), .block_table = block_table,
-                                     .key_lengths = actual_seq_lengths, .num_heads = num_heads, .num_kv_heads = num_key_value_heads, .scale = scale,
-                                     .layout = input_layout, .block_size = block_size, .out = attention_out}));
+ACLNN_PLAN(IncreFlashAttentionV4, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
+           OptInts(actual_seq_lengths), OptRaw(dequant_scale1), OptRaw(quant_scale1), OptRaw(dequant_scale2), OptRaw(quant_scale2),
+           OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(kv_padding_size),
+           I64(num_heads), F64(scale), Text(input_layout), I64(num_key_value_heads), I64(block_size), I64(inner_precise),
+           Raw(attention_out)) {
+  Refuse({{"pse_shift", !!pse_shift},
+          {"dequant_scale1", !!dequant_scale1},
+          {"quant_scale1", !!quant_scale1},
+          {"dequant_scale2", !!dequant_scale2},
+          {"quant_scale2", !!quant_scale2},
+          {"antiquant_scale", !!antiquant_scale},
+          {"kv_padding_size", !!kv_padding_size}});
+  return PlanAttention(ForInference({.query = query,
+                                     .keys = key,
+                                     .values = value,
+                                     .mask = Given(atten_mask),
+                                     .block_table = block_table,
+                                     .key_lengths = actual_seq_lengths,
+                                     .num_heads = num_heads,
+                                     .num_kv_heads = num_key_value_heads,
+                                     .scale = scale,
+                                     .layout = input_layout,
+                                     .block_size = block_size,
+                                     .out = attention_out}));
 }
 
-ACLNN_PLAN(FlashAttentionScore, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask), OptRaw(atten_mask),
-           Ints(prefix), F64(scale), F64(keep_prob), I64(pre_tokens), I64(next_tokens), I64(head_num), Text(input_layout), I64(inner_precise),
-           I64(sparse_mode), Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out), Raw(attention_out)) {
-  Refuse({{"pse", !!Given(pse)}, {"drop_mask", !!Given(drop_mask)}, {"padding_mask", !!Given(padding_mask)}, {"prefix", !prefix.empty()}});
+ACLNN_PLAN(FlashAttentionScore, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask),
+           OptRaw(atten_mask), Ints(prefix), F64(scale), F64(keep_prob), I64(pre_tokens), I64(next_tokens), I64(head_num),
+           Text(input_layout), I64(inner_precise), I64(sparse_mode), Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out),
+           Raw(attention_out)) {
+  Refuse({{"pse", !!Given(pse)},
+          {"drop_mask", !!Given(drop_mask)},
+          {"padding_mask", !!Given(padding_mask)},
+          {"prefix", !prefix.empty()}});
   const size_t heads = input_layout.find('N');
-  const int64_t kv_heads = heads != std::string::npos    ? key.sizes[static_cast<int>(heads)]
-                           : query.sizes[2] == 0         ? head_num
-                                                         : head_num * key.sizes[2] / query.sizes[2];
-  return PlanFlash({.query = query, .keys = {key}, .values = {value}, .mask = Given(atten_mask), .num_heads = head_num, .num_kv_heads = kv_heads,
-                    .scale = scale, .pre_tokens = pre_tokens, .next_tokens = next_tokens, .layout = input_layout, .sparse_mode = sparse_mode,
+  const int64_t kv_heads = heads != std::string::npos ? key.sizes[static_cast<int>(heads)]
+                           : query.sizes[2] == 0      ? head_num
+                                                      : head_num * key.sizes[2] / query.sizes[2];
+  return PlanFlash({.query = query,
+                    .keys = {key},
+                    .values = {value},
+                    .mask = Given(atten_mask),
+                    .num_heads = head_num,
+                    .num_kv_heads = kv_heads,
+                    .scale = scale,
+                    .pre_tokens = pre_tokens,
+                    .next_tokens = next_tokens,
+                    .layout = input_layout,
+                    .sparse_mode = sparse_mode,
                     .out = attention_out},
                    softmax_max, softmax_sum);
 }
 
-ACLNN_PLAN(FlashAttentionVarLenScore, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask), OptRaw(atten_mask),
-           Ints(prefix), OptInts(actual_seq_qlen), OptInts(actual_seq_kvlen), F64(scale), F64(keep_prob), I64(pre_tokens), I64(next_tokens),
-           I64(head_num), Text(input_layout), I64(inner_precise), I64(sparse_mode), Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out),
-           Raw(attention_out)) {
-  Refuse({{"pse", !!Given(pse)}, {"drop_mask", !!Given(drop_mask)}, {"padding_mask", !!Given(padding_mask)}, {"prefix", !prefix.empty()}});
-  return PlanFlash({.query = query, .keys = {key}, .values = {value}, .mask = Given(atten_mask), .query_lengths = actual_seq_qlen,
-                    .key_lengths = actual_seq_kvlen, .num_heads = head_num, .num_kv_heads = key.sizes[1], .scale = scale, .pre_tokens = pre_tokens,
-                    .next_tokens = next_tokens, .layout = input_layout, .sparse_mode = sparse_mode, .out = attention_out},
+ACLNN_PLAN(FlashAttentionVarLenScore, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask),
+           OptRaw(atten_mask), Ints(prefix), OptInts(actual_seq_qlen), OptInts(actual_seq_kvlen), F64(scale), F64(keep_prob),
+           I64(pre_tokens), I64(next_tokens), I64(head_num), Text(input_layout), I64(inner_precise), I64(sparse_mode),
+           Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out), Raw(attention_out)) {
+  Refuse({{"pse", !!Given(pse)},
+          {"drop_mask", !!Given(drop_mask)},
+          {"padding_mask", !!Given(padding_mask)},
+          {"prefix", !prefix.empty()}});
+  return PlanFlash({.query = query,
+                    .keys = {key},
+                    .values = {value},
+                    .mask = Given(atten_mask),
+                    .query_lengths = actual_seq_qlen,
+                    .key_lengths = actual_seq_kvlen,
+                    .num_heads = head_num,
+                    .num_kv_heads = key.sizes[1],
+                    .scale = scale,
+                    .pre_tokens = pre_tokens,
+                    .next_tokens = next_tokens,
+                    .layout = input_layout,
+                    .sparse_mode = sparse_mode,
+                    .out = attention_out},
                    softmax_max, softmax_sum);
 }
 

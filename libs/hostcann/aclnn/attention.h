@@ -12,17 +12,17 @@ namespace jumar::hostcann::aclnn {
 
 // How aclnn names what a query sees (sparse_mode).
 enum class SparseMode : int64_t {
-  kDefault = 0,        // the mask if there is one, and then only the band [i - pre, i + next] counted from the left top
-  kAll = 1,            // the whole mask
-  kLeftUpCausal = 2,   // j <= i
+  kDefault = 0,          // the mask if there is one, and then only the band [i - pre, i + next] counted from the left top
+  kAll = 1,              // the whole mask
+  kLeftUpCausal = 2,     // j <= i
   kRightDownCausal = 3,  // j <= i + keys - queries
-  kBand = 4,           // a band counted from the right bottom
+  kBand = 4,             // a band counted from the right bottom
 };
 
 struct AttentionCall {
   aclTensor query;
   std::vector<aclTensor> keys, values;  // one, or one per sequence
-  std::optional<aclTensor> mask = {};        // nonzero = hidden; only modes 0 and 1 read it
+  std::optional<aclTensor> mask = {};   // nonzero = hidden; only modes 0 and 1 read it
   std::optional<aclTensor> block_table = {};
   std::optional<IntList> query_lengths = {}, key_lengths = {};
   int64_t num_heads = 0, num_kv_heads = 0;  // kv: 0 = num_heads

@@ -22,8 +22,8 @@ struct View {
 // `heads` serves the layouts with a merged H axis.
 View ViewOf(const char* name, const aclTensor& t, const std::string& layout, int64_t heads) {
   Require(IsBaseFormat(t.format), "argument `", name, "` has format ", FormatName(t.format), "; it must be ND (2)");
-  Require(static_cast<size_t>(t.sizes.n) == layout.size(), "argument `", name, "` has shape ", ToString(t.sizes), "; layout ", layout, " has ",
-          layout.size(), " dimensions");
+  Require(static_cast<size_t>(t.sizes.n) == layout.size(), "argument `", name, "` has shape ", ToString(t.sizes), "; layout ",
+          layout, " has ", layout.size(), " dimensions");
   View v{.data = t.data()};
   for (int i = 0; i < t.sizes.n; ++i) {
     const int64_t size = t.sizes[i], stride = t.strides[i];
@@ -34,7 +34,8 @@ View ViewOf(const char* name, const aclTensor& t, const std::string& layout, int
       case 'N': v.heads = size, v.head_stride = stride; break;
       case 'D': v.dim = size; break;
       case 'H':
-        Require(heads > 0 && size % heads == 0, "argument `", name, "` has ", size, " columns, which ", heads, " heads don't divide");
+        Require(heads > 0 && size % heads == 0, "argument `", name, "` has ", size, " columns, which ", heads,
+                " heads don't divide");
         v.heads = heads, v.dim = size / heads, v.head_stride = v.dim;
         break;
       default: Fail("layout \"", layout, "\" is unknown");
@@ -46,8 +47,9 @@ View ViewOf(const char* name, const aclTensor& t, const std::string& layout, int
 }
 
 std::pair<std::string, std::string> SplitLayout(const std::string& layout) {
-  static constexpr const char* kKnown[] = {"BSH", "BSND", "BNSD", "TND", "NTD", "BNSD_BSND", "BSH_BNSD", "BSND_BNSD", "NTD_TND",
-                                           "BSH_NBSD", "BSND_NBSD", "BNSD_NBSD", "TND_NTD", "NSD", "SBH"};
+  static constexpr const char* kKnown[] = {"BSH",       "BSND",      "BNSD",      "TND",     "NTD",
+                                           "BNSD_BSND", "BSH_BNSD",  "BSND_BNSD", "NTD_TND", "BSH_NBSD",
+                                           "BSND_NBSD", "BNSD_NBSD", "TND_NTD",   "NSD",     "SBH"};
   Require(std::find(std::begin(kKnown), std::end(kKnown), layout) != std::end(kKnown), "input_layout is \"", layout,
           "\"; hostcann has BSH, SBH, BSND, BNSD, NSD, TND, NTD and their combinations");
   const size_t split = layout.find('_');
@@ -70,12 +72,15 @@ Cache CacheOf(const char* name, const aclTensor& t, int64_t heads, int64_t block
     Require(t.sizes[2] % heads == 0, "argument `", name, "` has ", t.sizes[2], " columns, which ", heads, " heads don't divide");
     c.block_size = t.sizes[1], c.token_stride = t.strides[1], c.dim = t.sizes[2] / heads, c.head_stride = c.dim;
   } else {
-    Require(t.sizes[1] == heads, "argument `", name, "` has shape ", ToString(t.sizes), "; a 4-D paged cache is [blocks, heads, block_size, dim] with ",
-            heads, " heads (view [blocks, block_size, heads, dim] as [blocks, block_size, heads * dim])");
+    Require(t.sizes[1] == heads, "argument `", name, "` has shape ", ToString(t.sizes),
+            "; a 4-D paged cache is [blocks, heads, block_size, dim] with ", heads,
+            " heads (view [blocks, block_size, heads, dim] as [blocks, block_size, heads * dim])");
     c.block_size = t.sizes[2], c.token_stride = t.strides[2], c.dim = t.sizes[3], c.head_stride = t.strides[1];
   }
-  Require(c.block_size == block_size, "argument `", name, "` has blocks of ", c.block_size, " tokens but block_size is ", block_size);
-  Require(t.strides[t.sizes.n - 1] == 1, "argument `", name, "` has strides ", ToString(t.strides), "; its last dimension must be contiguous");
+  Require(c.block_size == block_size, "argument `", name, "` has blocks of ", c.block_size, " tokens but block_size is ",
+          block_size);
+  Require(t.strides[t.sizes.n - 1] == 1, "argument `", name, "` has strides ", ToString(t.strides),
+          "; its last dimension must be contiguous");
   return c;
 }
 
@@ -87,7 +92,8 @@ struct Window {
 Window WindowOf(const AttentionCall& call, int64_t shift) {
   const auto side = [&](const char* name, int64_t tokens, int64_t add) -> int64_t {
     if (tokens >= kNoLimit) return -1;
-    Require(tokens + add >= 0, name, " is ", tokens, " for a sequence with ", shift, " more keys than queries; hostcann has no band that misses the diagonal");
+    Require(tokens + add >= 0, name, " is ", tokens, " for a sequence with ", shift,
+            " more keys than queries; hostcann has no band that misses the diagonal");
     return tokens + add;
   };
   switch (static_cast<SparseMode>(call.sparse_mode)) {
@@ -115,15 +121,18 @@ void SetMask(PagedAttentionArgs& args, const aclTensor& mask, int64_t batch, int
 }
 
 void CheckMask(const aclTensor& mask, int64_t batches, int64_t heads, int64_t queries, int64_t keys) {
-  Require(ItemSize(mask.dtype) == 1 && IsBaseFormat(mask.format), "atten_mask is ", DTypeName(mask.dtype), "; it must be bool, int8 or uint8");
+  Require(ItemSize(mask.dtype) == 1 && IsBaseFormat(mask.format), "atten_mask is ", DTypeName(mask.dtype),
+          "; it must be bool, int8 or uint8");
   const int n = mask.sizes.n;
   const auto fits = [](int64_t size, int64_t wanted) { return size == 1 || size == wanted; };
   bool ok = n >= 2 && n <= 4 && mask.sizes[n - 1] >= keys && (mask.strides[n - 1] == 1 || mask.sizes[n - 1] <= 1);
   if (ok && n == 2) ok = mask.sizes[0] >= queries || (queries == 1 && mask.sizes[0] == batches);
   if (ok && n == 3) ok = fits(mask.sizes[0], batches) && (mask.sizes[1] >= queries || mask.sizes[1] == 1);
-  if (ok && n == 4) ok = fits(mask.sizes[0], batches) && fits(mask.sizes[1], heads) && (mask.sizes[2] >= queries || mask.sizes[2] == 1);
-  Require(ok, "atten_mask has shape ", ToString(mask.sizes), " and strides ", ToString(mask.strides), "; for ", batches, " sequences, ", heads,
-          " heads, ", queries, " queries and ", keys, " keys it must be [queries, keys], [batch or 1, queries, keys] or [batch or 1, heads or 1, "
+  if (ok && n == 4)
+    ok = fits(mask.sizes[0], batches) && fits(mask.sizes[1], heads) && (mask.sizes[2] >= queries || mask.sizes[2] == 1);
+  Require(ok, "atten_mask has shape ", ToString(mask.sizes), " and strides ", ToString(mask.strides), "; for ", batches,
+          " sequences, ", heads, " heads, ", queries, " queries and ", keys,
+          " keys it must be [queries, keys], [batch or 1, queries, keys] or [batch or 1, heads or 1, "
           "queries, keys] with contiguous keys");
 }
 
@@ -169,24 +178,27 @@ class Planner {
     Require(out_.batch == query_.batch && out_.tokens == query_.tokens && out_.heads == query_.heads, "attention_out has shape ",
             ToString(call.out.sizes), ", which doesn't fit query ", ToString(call.query.sizes), " in layout ", call.layout);
     const auto type = KernelType(call.query.dtype);
-    Require(type && call.out.dtype == call.query.dtype, "query is ", DTypeName(call.query.dtype), " and attention_out ", DTypeName(call.out.dtype),
-            "; both must be the same of float32, float16, bfloat16");
+    Require(type && call.out.dtype == call.query.dtype, "query is ", DTypeName(call.query.dtype), " and attention_out ",
+            DTypeName(call.out.dtype), "; both must be the same of float32, float16, bfloat16");
     type_ = *type;
-    Require(!call.keys.empty() && call.keys.size() == call.values.size(), "there are ", call.keys.size(), " keys and ", call.values.size(),
-            " values; there must be as many of both");
+    Require(!call.keys.empty() && call.keys.size() == call.values.size(), "there are ", call.keys.size(), " keys and ",
+            call.values.size(), " values; there must be as many of both");
     for (const std::vector<aclTensor>* list : {&call.keys, &call.values}) {
       for (const aclTensor& t : *list) {
-        Require(t.dtype == call.query.dtype, "query is ", DTypeName(call.query.dtype), " but a key or value is ", DTypeName(t.dtype));
+        Require(t.dtype == call.query.dtype, "query is ", DTypeName(call.query.dtype), " but a key or value is ",
+                DTypeName(t.dtype));
       }
     }
     if (call.mask && call.sparse_mode > 1) call_.mask.reset();  // modes 2 to 4 pass a fixed triangle that tells nothing new
     Require(call.mask || call.sparse_mode != 1, "atten_mask is missing; sparse_mode 1 needs it");
     batches_ = packed_ ? (call.query_lengths ? static_cast<int64_t>(call.query_lengths->size()) : 0) : query_.batch;
     Require(!packed_ || call.query_lengths, "actual_seq_lengths is missing; layout ", call.layout, " needs it");
-    Require(packed_ || !call.query_lengths || call.query_lengths->size() <= 1 || static_cast<int64_t>(call.query_lengths->size()) >= batches_,
+    Require(packed_ || !call.query_lengths || call.query_lengths->size() <= 1 ||
+                static_cast<int64_t>(call.query_lengths->size()) >= batches_,
             "actual_seq_lengths has ", call.query_lengths ? call.query_lengths->size() : 0, " entries; the batch is ", batches_);
     Require(!call.key_lengths || call.key_lengths->size() <= 1 || static_cast<int64_t>(call.key_lengths->size()) >= batches_,
-            "actual_seq_lengths_kv has ", call.key_lengths ? call.key_lengths->size() : 0, " entries; there are ", batches_, " sequences");
+            "actual_seq_lengths_kv has ", call.key_lengths ? call.key_lengths->size() : 0, " entries; there are ", batches_,
+            " sequences");
     if (call.block_table) {
       PlanPaged();
     } else {
@@ -211,17 +223,19 @@ class Planner {
  private:
   int64_t QueryBegin(int64_t i) const { return packed_ && i > 0 ? (*call_.query_lengths)[static_cast<size_t>(i - 1)] : 0; }
   int64_t QueryCount(int64_t i) const {
-    const int64_t count = packed_ ? (*call_.query_lengths)[static_cast<size_t>(i)] - QueryBegin(i) : LengthAt(call_.query_lengths, i, query_.tokens);
+    const int64_t count =
+        packed_ ? (*call_.query_lengths)[static_cast<size_t>(i)] - QueryBegin(i) : LengthAt(call_.query_lengths, i, query_.tokens);
     const int64_t end = packed_ ? QueryBegin(i) + count : count;
-    Require(count >= 0 && end <= query_.tokens, "actual_seq_lengths[", i, "] gives ", count, " queries up to token ", end, "; query has ", query_.tokens,
-            " tokens");
+    Require(count >= 0 && end <= query_.tokens, "actual_seq_lengths[", i, "] gives ", count, " queries up to token ", end,
+            "; query has ", query_.tokens, " tokens");
     return count;
   }
 
   // Everything but keys and values; batch i of a layout that has batches.
   PagedAttentionArgs Base(int64_t i) const {
     const int64_t size = quant::SizeOf(type_);
-    PagedAttentionArgs a{.type = type_, .num_heads = call_.num_heads, .num_kv_heads = kv_heads_, .head_dim = query_.dim, .value_head_dim = out_.dim};
+    PagedAttentionArgs a{
+        .type = type_, .num_heads = call_.num_heads, .num_kv_heads = kv_heads_, .head_dim = query_.dim, .value_head_dim = out_.dim};
     a.q = Offset(query_.data, i * query_.batch_stride, size);
     a.q_token_stride = query_.token_stride, a.q_head_stride = query_.head_stride;
     a.out = Offset(out_.data, i * out_.batch_stride, size);
@@ -230,8 +244,8 @@ class Planner {
     if (call_.lse) {
       const aclTensor& lse = *call_.lse;
       const int expected = packed_ ? 3 : 4;
-      Require(lse.dtype == DType::kF32 && lse.sizes.n == expected, "softmax_lse is ", DTypeName(lse.dtype), " of shape ", ToString(lse.sizes),
-              "; it must be float32 with ", expected, " dimensions");
+      Require(lse.dtype == DType::kF32 && lse.sizes.n == expected, "softmax_lse is ", DTypeName(lse.dtype), " of shape ",
+              ToString(lse.sizes), "; it must be float32 with ", expected, " dimensions");
       a.lse = static_cast<float*>(lse.data()) + (packed_ ? 0 : i * lse.strides[0]);
       a.lse_token_stride = lse.strides[packed_ ? 0 : 2];
       a.lse_head_stride = lse.strides[1];
@@ -266,12 +280,15 @@ class Planner {
     const aclTensor& table = *call_.block_table;
     Require(call_.keys.size() == 1, "there are ", call_.keys.size(), " keys; with a block table there must be one cache");
     Require(call_.key_lengths.has_value(), "actual_seq_lengths_kv is missing; with a block table it is needed");
-    Require(table.dtype == DType::kI32 && table.sizes.n == 2 && table.sizes[0] >= batches_ && (table.strides[1] == 1 || table.sizes[1] <= 1),
-            "block_table is ", DTypeName(table.dtype), " of shape ", ToString(table.sizes), "; it must be int32 [", batches_, ", blocks]");
+    Require(table.dtype == DType::kI32 && table.sizes.n == 2 && table.sizes[0] >= batches_ &&
+                (table.strides[1] == 1 || table.sizes[1] <= 1),
+            "block_table is ", DTypeName(table.dtype), " of shape ", ToString(table.sizes), "; it must be int32 [", batches_,
+            ", blocks]");
     Require(call_.block_size > 0, "block_size is ", call_.block_size, "; with a block table it must be positive");
-    const Cache k = CacheOf("key", call_.keys[0], kv_heads_, call_.block_size), v = CacheOf("value", call_.values[0], kv_heads_, call_.block_size);
-    Require(k.dim == query_.dim && v.dim == out_.dim && k.blocks == v.blocks, "key has ", k.blocks, " blocks of head size ", k.dim, " and value ", v.blocks,
-            " of ", v.dim, "; query has head size ", query_.dim, " and attention_out ", out_.dim);
+    const Cache k = CacheOf("key", call_.keys[0], kv_heads_, call_.block_size),
+                v = CacheOf("value", call_.values[0], kv_heads_, call_.block_size);
+    Require(k.dim == query_.dim && v.dim == out_.dim && k.blocks == v.blocks, "key has ", k.blocks, " blocks of head size ", k.dim,
+            " and value ", v.blocks, " of ", v.dim, "; query has head size ", query_.dim, " and attention_out ", out_.dim);
     const int64_t capacity = table.sizes[1] * call_.block_size;
     const auto fill = [&](PagedAttentionArgs& a, int64_t first) {
       a.k = k.data, a.k_block_stride = k.block_stride, a.k_token_stride = k.token_stride, a.k_head_stride = k.head_stride;
@@ -281,7 +298,8 @@ class Planner {
     };
     const auto keys_of = [&](int64_t i) {
       const int64_t keys = LengthAt(call_.key_lengths, i, 0);
-      Require(keys >= 0 && keys <= capacity, "actual_seq_lengths_kv[", i, "] is ", keys, "; block_table has room for ", capacity, " tokens");
+      Require(keys >= 0 && keys <= capacity, "actual_seq_lengths_kv[", i, "] is ", keys, "; block_table has room for ", capacity,
+              " tokens");
       return keys;
     };
     PlanSequences(fill, keys_of);
@@ -293,20 +311,22 @@ class Planner {
       ks.push_back(ViewOf("key", call_.keys[i], layout_, kv_heads_));
       vs.push_back(ViewOf("value", call_.values[i], layout_, kv_heads_));
       const View &k = ks.back(), &v = vs.back();
-      Require(k.heads == kv_heads_ && v.heads == kv_heads_ && k.dim == query_.dim && v.dim == out_.dim && k.tokens == v.tokens && k.batch == v.batch,
-              "key ", ToString(call_.keys[i].sizes), " and value ", ToString(call_.values[i].sizes), " don't fit query ", ToString(call_.query.sizes),
-              " with ", kv_heads_, " key heads in layout ", call_.layout);
+      Require(k.heads == kv_heads_ && v.heads == kv_heads_ && k.dim == query_.dim && v.dim == out_.dim && k.tokens == v.tokens &&
+                  k.batch == v.batch,
+              "key ", ToString(call_.keys[i].sizes), " and value ", ToString(call_.values[i].sizes), " don't fit query ",
+              ToString(call_.query.sizes), " with ", kv_heads_, " key heads in layout ", call_.layout);
     }
     const bool listed = ks.size() > 1;
-    Require(listed ? static_cast<int64_t>(ks.size()) == batches_ : packed_ || ks[0].batch == batches_, "there are ", ks.size(), " keys of batch ",
-            ks[0].batch, "; the batch is ", batches_);
+    Require(listed ? static_cast<int64_t>(ks.size()) == batches_ : packed_ || ks[0].batch == batches_, "there are ", ks.size(),
+            " keys of batch ", ks[0].batch, "; the batch is ", batches_);
     Require(!packed_ || call_.key_lengths, "actual_seq_lengths_kv is missing; layout ", call_.layout, " needs it");
     const auto begin_of = [&](int64_t i) { return packed_ && i > 0 ? (*call_.key_lengths)[static_cast<size_t>(i - 1)] : 0; };
     const auto keys_of = [&](int64_t i) {
       const View& k = ks[listed ? static_cast<size_t>(i) : 0];
-      const int64_t keys = packed_ ? (*call_.key_lengths)[static_cast<size_t>(i)] - begin_of(i) : LengthAt(call_.key_lengths, i, k.tokens);
-      Require(keys >= 0 && begin_of(i) + keys <= k.tokens, "actual_seq_lengths_kv[", i, "] gives ", keys, " keys up to token ", begin_of(i) + keys,
-              "; key has ", k.tokens, " tokens");
+      const int64_t keys =
+          packed_ ? (*call_.key_lengths)[static_cast<size_t>(i)] - begin_of(i) : LengthAt(call_.key_lengths, i, k.tokens);
+      Require(keys >= 0 && begin_of(i) + keys <= k.tokens, "actual_seq_lengths_kv[", i, "] gives ", keys, " keys up to token ",
+              begin_of(i) + keys, "; key has ", k.tokens, " tokens");
       return keys;
     };
     const int64_t size = quant::SizeOf(type_);

@@ -18,13 +18,13 @@
 
 namespace jumar::hostcann::aclnn {
 
-#define COMPARE(Name, function)                                                                            \
-  ACLNN_PLAN(Name##Tensor, In(self), In(other), Out(out)) {                                                \
-    CheckBroadcast(self, other, out);                                                                      \
-    return [=]() mutable { at::function##_out(out, self, other); };                                        \
-  }                                                                                                        \
-  ACLNN_OP(Name##Scalar, In(self), Num(other), Out(out)) { at::function##_out(out, self, other); }         \
-  ACLNN_OP(Inplace##Name##Tensor, Out(self), In(other)) { self.function##_(other); }                       \
+#define COMPARE(Name, function)                                                                    \
+  ACLNN_PLAN(Name##Tensor, In(self), In(other), Out(out)) {                                        \
+    CheckBroadcast(self, other, out);                                                              \
+    return [=]() mutable { at::function##_out(out, self, other); };                                \
+  }                                                                                                \
+  ACLNN_OP(Name##Scalar, In(self), Num(other), Out(out)) { at::function##_out(out, self, other); } \
+  ACLNN_OP(Inplace##Name##Tensor, Out(self), In(other)) { self.function##_(other); }               \
   ACLNN_OP(Inplace##Name##Scalar, Out(self), Num(other)) { self.function##_(other); }
 #define LOGICAL(Name, function)                                     \
   ACLNN_PLAN(Name, In(self), In(other), Out(out)) {                 \

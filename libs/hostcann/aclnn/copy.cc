@@ -10,7 +10,8 @@ namespace jumar::hostcann::aclnn {
 namespace {
 
 void RequireBase(const char* name, const aclTensor& t) {
-  Require(IsBaseFormat(t.format), "argument `", name, "` has format ", FormatName(t.format), "; cast it to ND (2) with npu_format_cast first");
+  Require(IsBaseFormat(t.format), "argument `", name, "` has format ", FormatName(t.format),
+          "; cast it to ND (2) with npu_format_cast first");
 }
 
 // out[i] = in[i], rows of `row_bytes`.
@@ -59,9 +60,10 @@ ACLNN_PLAN(Embedding, Raw(weight), Raw(indices), Raw(out)) {
   RequireBase("weight", weight);
   RequireBase("indices", indices);
   Require(weight.sizes.n == 2, "weight has ", weight.sizes.n, " dimensions; it must have 2");
-  Require(indices.dtype == DType::kI64 || indices.dtype == DType::kI32, "indices are ", DTypeName(indices.dtype), "; they must be int32 or int64");
-  Require(out.numel() == indices.numel() * weight.sizes[1], "out has shape ", ToString(out.sizes), "; indices have ", ToString(indices.sizes),
-          " and a row of weight has ", weight.sizes[1], " elements");
+  Require(indices.dtype == DType::kI64 || indices.dtype == DType::kI32, "indices are ", DTypeName(indices.dtype),
+          "; they must be int32 or int64");
+  Require(out.numel() == indices.numel() * weight.sizes[1], "out has shape ", ToString(out.sizes), "; indices have ",
+          ToString(indices.sizes), " and a row of weight has ", weight.sizes[1], " elements");
   const auto to = AsRows(out, 1), from = AsRows(weight, 1);
   if (!to || !from || !IsContiguous(indices) || out.dtype != weight.dtype) {
     return [w = ToTensor(weight), i = ToTensor(indices), o = ToTensor(out)] { Put(o, at::embedding(w, i.to(at::kLong))); };

@@ -25,16 +25,17 @@ bool IsBaseOrNz(int32_t format) { return IsBaseFormat(format) || format == kForm
 }  // namespace
 
 // The storage shape and format that a cast of src to dst_format has; the caller releases *shape with delete[].
-ACLNN_EXPORT int aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor* src, int dst_format, int additional_dtype, int64_t** shape,
-                                                          uint64_t* shape_size, int* actual_format) {
+ACLNN_EXPORT int aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor* src, int dst_format, int additional_dtype,
+                                                          int64_t** shape, uint64_t* shape_size, int* actual_format) {
   static constexpr char kOp[] = "aclnnNpuFormatCastCalculateSizeAndFormat";
   try {
     arg::NotNull("src", src);
     arg::NotNull("dstShape", shape);
     arg::NotNull("dstShapeSize", shape_size);
     arg::NotNull("actualFormat", actual_format);
-    Require(IsBaseOrNz(src->format) && (dst_format == kFormatND || dst_format == kFormatFractalNz), "a cast from ", FormatName(src->format), " to ",
-            FormatName(dst_format), " is not supported; hostcann casts between ND (2) and FRACTAL_NZ (29)");
+    Require(IsBaseOrNz(src->format) && (dst_format == kFormatND || dst_format == kFormatFractalNz), "a cast from ",
+            FormatName(src->format), " to ", FormatName(dst_format),
+            " is not supported; hostcann casts between ND (2) and FRACTAL_NZ (29)");
     std::vector<int64_t> storage;
     if (dst_format == kFormatND) {
       storage.assign(src->sizes.begin(), src->sizes.end());
@@ -59,8 +60,9 @@ ACLNN_PLAN(NpuFormatCast, Raw(src), Raw(dst)) {
   Require(IsBaseOrNz(src.format) && IsBaseOrNz(dst.format), "a cast from ", FormatName(src.format), " to ", FormatName(dst.format),
           " is not supported; hostcann casts between ND (2) and FRACTAL_NZ (29)");
   const bool from_nz = src.format == kFormatFractalNz, to_nz = dst.format == kFormatFractalNz;
-  Require(src.dtype == dst.dtype && SameShape(src, dst) && IsContiguous(src) && IsContiguous(dst), "src is ", DTypeName(src.dtype), " ",
-          ToString(src.sizes), " and dst ", DTypeName(dst.dtype), " ", ToString(dst.sizes), "; they must be of one type and shape, and contiguous");
+  Require(src.dtype == dst.dtype && SameShape(src, dst) && IsContiguous(src) && IsContiguous(dst), "src is ", DTypeName(src.dtype),
+          " ", ToString(src.sizes), " and dst ", DTypeName(dst.dtype), " ", ToString(dst.sizes),
+          "; they must be of one type and shape, and contiguous");
   const int64_t size = ItemSize(src.dtype);
   if (from_nz == to_nz) {
     int64_t elements = 1;

@@ -28,7 +28,8 @@ const char* ReduceName(int64_t reduction) {
 // aclnnScatterReduce's, which are others.
 const char* ScatterReduceName(int64_t reduction) {
   constexpr std::array<const char*, 6> kNames = {"", "sum", "prod", "amax", "amin", "mean"};
-  Require(reduction >= 0 && reduction < 6, "reduction is ", reduction, "; it must be 0 (none), 1 (sum), 2 (prod), 3 (amax), 4 (amin) or 5 (mean)");
+  Require(reduction >= 0 && reduction < 6, "reduction is ", reduction,
+          "; it must be 0 (none), 1 (sum), 2 (prod), 3 (amax), 4 (amin) or 5 (mean)");
   return kNames[static_cast<size_t>(reduction)];
 }
 
@@ -66,20 +67,28 @@ ACLNN_OP(IndexAddV2, In(self), I64(dim), In(index), In(source), Num(alpha), I64(
 ACLNN_OP(IndexCopy, In(self), I64(dim), In(index), In(source), Out(out)) {
   Put(out, self.index_copy(dim, Long(index), source.to(self.scalar_type())));
 }
-ACLNN_OP(InplaceIndexCopy, Out(self), I64(dim), In(index), In(source)) { self.index_copy_(dim, Long(index), source.to(self.scalar_type())); }
+ACLNN_OP(InplaceIndexCopy, Out(self), I64(dim), In(index), In(source)) {
+  self.index_copy_(dim, Long(index), source.to(self.scalar_type()));
+}
 ACLNN_OP(IndexFill, In(self), I64(dim), In(index), Num(value), Out(out)) { Put(out, self.index_fill(dim, Long(index), value)); }
 ACLNN_OP(InplaceIndexFill, Out(self), I64(dim), In(index), Num(value)) { self.index_fill_(dim, Long(index), value); }
 ACLNN_OP(Take, In(self), In(index), Out(out)) { Put(out, at::take(self, Long(index))); }
-ACLNN_OP(InplacePut, Out(self), In(index), In(source), Flag(accumulate)) { self.put_(Long(index), source.to(self.scalar_type()), accumulate); }
+ACLNN_OP(InplacePut, Out(self), In(index), In(source), Flag(accumulate)) {
+  self.put_(Long(index), source.to(self.scalar_type()), accumulate);
+}
 
 ACLNN_OP(Gather, In(self), I64(dim), In(index), Out(out)) { at::gather_out(out, self, dim, Long(index)); }
 ACLNN_PLAN(Scatter, In(self), I64(dim), In(index), In(src), I64(reduction), Out(out)) {
   const char* reduce = ReduceName(reduction);
-  return [=] { Put(out, reduction == 0 ? at::scatter(self, dim, Long(index), src) : at::scatter(self, dim, Long(index), src, reduce)); };
+  return [=] {
+    Put(out, reduction == 0 ? at::scatter(self, dim, Long(index), src) : at::scatter(self, dim, Long(index), src, reduce));
+  };
 }
 ACLNN_PLAN(ScatterValue, In(self), I64(dim), In(index), Num(value), I64(reduction), Out(out)) {
   const char* reduce = ReduceName(reduction);
-  return [=] { Put(out, reduction == 0 ? at::scatter(self, dim, Long(index), value) : at::scatter(self, dim, Long(index), value, reduce)); };
+  return [=] {
+    Put(out, reduction == 0 ? at::scatter(self, dim, Long(index), value) : at::scatter(self, dim, Long(index), value, reduce));
+  };
 }
 ACLNN_PLAN(InplaceScatter, Out(self), I64(dim), In(index), In(src), I64(reduction)) {
   const char* reduce = ReduceName(reduction);
@@ -93,12 +102,15 @@ ACLNN_OP(ScatterAdd, In(self), I64(dim), In(index), In(src), Out(out)) { Put(out
 ACLNN_PLAN(ScatterReduce, In(self), I64(dim), In(index), In(src), I64(reduction), Flag(include_self), Out(out)) {
   const char* reduce = ScatterReduceName(reduction);
   return [=] {
-    Put(out, reduction == 0 ? at::scatter(self, dim, Long(index), src) : at::scatter_reduce(self, dim, Long(index), src, reduce, include_self));
+    Put(out, reduction == 0 ? at::scatter(self, dim, Long(index), src)
+                            : at::scatter_reduce(self, dim, Long(index), src, reduce, include_self));
   };
 }
 ACLNN_PLAN(InplaceScatterReduce, Out(self), I64(dim), In(index), In(src), I64(reduction), Flag(include_self)) {
   const char* reduce = ScatterReduceName(reduction);
-  return [=] { reduction == 0 ? self.scatter_(dim, Long(index), src) : self.scatter_reduce_(dim, Long(index), src, reduce, include_self); };
+  return [=] {
+    reduction == 0 ? self.scatter_(dim, Long(index), src) : self.scatter_reduce_(dim, Long(index), src, reduce, include_self);
+  };
 }
 
 // self[indices[i, ..., :]] = updates[i, ...]: the last dimension of `indices` addresses the first dimensions of self.

@@ -53,7 +53,9 @@ bool IsContiguous(const aclTensor& t) {
   return axis && (axis->size <= 1 || axis->stride == 1);
 }
 
-bool SameShape(const aclTensor& a, const aclTensor& b) { return std::equal(a.sizes.begin(), a.sizes.end(), b.sizes.begin(), b.sizes.end()); }
+bool SameShape(const aclTensor& a, const aclTensor& b) {
+  return std::equal(a.sizes.begin(), a.sizes.end(), b.sizes.begin(), b.sizes.end());
+}
 
 int64_t GrainFor(int64_t bytes) { return std::max<int64_t>(1, (int64_t{64} << 10) / std::max<int64_t>(1, bytes)); }
 

@@ -38,8 +38,15 @@ std::optional<GemmArgs> PlanGemm(const aclTensor& self, const aclTensor& mat2, c
   const auto a = AsRows(self, 1), o = AsRows(out, 1);
   if (!a || !o || a->cols != mat2.sizes[0] || o->rows != a->rows || o->cols != mat2.sizes[1]) return std::nullopt;
   if (a->stride < a->cols || o->stride < o->cols) return std::nullopt;  // rows that overlap (expanded)
-  GemmArgs args{.m = a->rows, .n = o->cols, .k = a->cols, .type = *type, .a = self.data(), .lda = a->stride, .w = mat2.data(),
-                .out = out.data(), .ldo = o->stride};
+  GemmArgs args{.m = a->rows,
+                .n = o->cols,
+                .k = a->cols,
+                .type = *type,
+                .a = self.data(),
+                .lda = a->stride,
+                .w = mat2.data(),
+                .out = out.data(),
+                .ldo = o->stride};
   const int64_t row = mat2.strides[0], col = mat2.strides[1];
   if ((row == 1 || args.k == 1) && (args.n == 1 || col >= args.k)) {
     args.layout = WeightLayout::kNK;
@@ -64,7 +71,8 @@ Task PlanMatmul(const aclTensor& self, const aclTensor& mat2, const aclTensor& o
   Require(self.sizes.n >= 1 && mat2.sizes.n >= 1, "self has shape ", ToString(self.sizes), " and mat2 ", ToString(mat2.sizes),
           "; a matrix product needs at least one dimension of each");
   const int64_t k = self.sizes[self.sizes.n - 1], k2 = mat2.sizes[std::max(0, mat2.sizes.n - 2)];
-  Require(k == k2, "self has ", k, " columns but mat2 has ", k2, " rows (shapes ", ToString(self.sizes), " and ", ToString(mat2.sizes), ")");
+  Require(k == k2, "self has ", k, " columns but mat2 has ", k2, " rows (shapes ", ToString(self.sizes), " and ",
+          ToString(mat2.sizes), ")");
   if (const auto args = PlanGemm(self, mat2, out)) return RunGemm(*args);
   return [x = ToTensor(self), y = ToTensor(mat2), o = ToTensor(out)] { Put(o, at::matmul(x, y)); };
 }
@@ -116,25 +124,37 @@ Task PlanBatchMatmul(const aclTensor& self, const aclTensor& mat2, const aclTens
 Task PlanMatmulNz(const aclTensor& self, const aclTensor& mat2, const aclTensor& out, const void* bias) {
   RequireBase("self", self);
   RequireBase("out", out);
-  Require(mat2.format == kFormatFractalNz, "argument `mat2` has format ", FormatName(mat2.format), "; this operator takes FRACTAL_NZ (29)");
+  Require(mat2.format == kFormatFractalNz, "argument `mat2` has format ", FormatName(mat2.format),
+          "; this operator takes FRACTAL_NZ (29)");
   const auto type = KernelType(self.dtype);
-  Require(type && mat2.dtype == self.dtype && out.dtype == self.dtype, "self is ", DTypeName(self.dtype), ", mat2 ", DTypeName(mat2.dtype),
-          ", out ", DTypeName(out.dtype), "; all must be one of float32, float16, bfloat16");
+  Require(type && mat2.dtype == self.dtype && out.dtype == self.dtype, "self is ", DTypeName(self.dtype), ", mat2 ",
+          DTypeName(mat2.dtype), ", out ", DTypeName(out.dtype), "; all must be one of float32, float16, bfloat16");
   Require(mat2.sizes.n == 2, "mat2 has shape ", ToString(mat2.sizes), "; it must have 2 dimensions");
   const auto a = AsRows(self, 1), o = AsRows(out, 1);
   const int64_t k = mat2.sizes[0], n = mat2.sizes[1];
-  Require(a && o && a->cols == k && o->cols == n && a->rows == o->rows, "shapes self ", ToString(self.sizes), ", mat2 ", ToString(mat2.sizes),
-          ", out ", ToString(out.sizes), " are not those of a product of rows, or rows of self or out are not contiguous");
+  Require(a && o && a->cols == k && o->cols == n && a->rows == o->rows, "shapes self ", ToString(self.sizes), ", mat2 ",
+          ToString(mat2.sizes), ", out ", ToString(out.sizes),
+          " are not those of a product of rows, or rows of self or out are not contiguous");
   const bool transposed = mat2.strides[0] == 1 && (mat2.strides[1] == k || n == 1);
   Require(transposed || (mat2.strides[1] == 1 && (mat2.strides[0] == n || k == 1)), "mat2 has strides ", ToString(mat2.strides),
           "; a FRACTAL_NZ weight must be whole (or whole and transposed)");
   const int64_t rows = transposed ? n : k, cols = transposed ? k : n;
   const auto expected = quant::FractalNzShape(rows, cols, ItemSize(mat2.dtype));
   Check(expected.status());
-  Require(mat2.storage_sizes.n >= 4 && std::equal(expected->begin(), expected->end(), mat2.storage_sizes.end() - 4) && mat2.offset == 0,
-          "mat2 is a [", rows, ", ", cols, "] weight but its FRACTAL_NZ storage is ", ToString(mat2.storage_sizes));
-  GemmArgs args{.m = a->rows, .n = n, .k = k, .type = *type, .a = self.data(), .lda = a->stride, .w = mat2.data(),
-                .layout = WeightLayout::kFractalNz, .bias = bias, .out = out.data(), .ldo = o->stride};
+  Require(
+      mat2.storage_sizes.n >= 4 && std::equal(expected->begin(), expected->end(), mat2.storage_sizes.end() - 4) && mat2.offset == 0,
+      "mat2 is a [", rows, ", ", cols, "] weight but its FRACTAL_NZ storage is ", ToString(mat2.storage_sizes));
+  GemmArgs args{.m = a->rows,
+                .n = n,
+                .k = k,
+                .type = *type,
+                .a = self.data(),
+                .lda = a->stride,
+                .w = mat2.data(),
+                .layout = WeightLayout::kFractalNz,
+                .bias = bias,
+                .out = out.data(),
+                .ldo = o->stride};
   if (transposed) return RunGemm(args);
   const int64_t size = ItemSize(mat2.dtype);
   return [=]() mutable {
@@ -153,20 +173,24 @@ bool IsOne(const Scalar& s) { return s.toDouble() == 1.0; }
 // A bias that the GEMM can add: contiguous, of n elements, of out's type.
 const void* BiasOf(const aclTensor& bias, const aclTensor& out, const Scalar& beta, const Scalar& alpha) {
   const bool fits = IsBaseFormat(bias.format) && bias.dtype == out.dtype && bias.numel() == out.sizes[out.sizes.n - 1] &&
-                    bias.sizes.n >= 1 && bias.sizes[bias.sizes.n - 1] == bias.numel() && IsContiguous(bias) && IsOne(beta) && IsOne(alpha);
+                    bias.sizes.n >= 1 && bias.sizes[bias.sizes.n - 1] == bias.numel() && IsContiguous(bias) && IsOne(beta) &&
+                    IsOne(alpha);
   return fits ? bias.data() : nullptr;
 }
 
-Task PlanAddmm(const aclTensor& self, const aclTensor& mat1, const aclTensor& mat2, const Scalar& beta, const Scalar& alpha, const aclTensor& out) {
+Task PlanAddmm(const aclTensor& self, const aclTensor& mat1, const aclTensor& mat2, const Scalar& beta, const Scalar& alpha,
+               const aclTensor& out) {
   for (const auto& [name, t] : {std::pair("self", &self), {"mat1", &mat1}, {"mat2", &mat2}, {"out", &out}}) RequireBase(name, *t);
-  Require(mat1.sizes.n == 2 && mat2.sizes.n == 2 && mat1.sizes[1] == mat2.sizes[0], "mat1 ", ToString(mat1.sizes), " and mat2 ", ToString(mat2.sizes),
-          " can't be multiplied");
+  Require(mat1.sizes.n == 2 && mat2.sizes.n == 2 && mat1.sizes[1] == mat2.sizes[0], "mat1 ", ToString(mat1.sizes), " and mat2 ",
+          ToString(mat2.sizes), " can't be multiplied");
   const void* bias = BiasOf(self, out, beta, alpha);
   if (auto args = PlanGemm(mat1, mat2, out); args && bias != nullptr) {
     args->bias = bias;
     return RunGemm(*args);
   }
-  return [c = ToTensor(self), a = ToTensor(mat1), b = ToTensor(mat2), o = ToTensor(out), beta, alpha] { Put(o, at::addmm(c, a, b, beta, alpha)); };
+  return [c = ToTensor(self), a = ToTensor(mat1), b = ToTensor(mat2), o = ToTensor(out), beta, alpha] {
+    Put(o, at::addmm(c, a, b, beta, alpha));
+  };
 }
 
 }  // namespace
@@ -181,18 +205,23 @@ ACLNN_PLAN(Addmm, Raw(self), Raw(mat1), Raw(mat2), Num(beta), Num(alpha), Raw(ou
 ACLNN_PLAN(AddmmWeightNz, Raw(self), Raw(mat1), Raw(mat2), Num(beta), Num(alpha), Raw(out), I8(cube_math_type)) {
   const void* bias = BiasOf(self, out, beta, alpha);
   Require(bias != nullptr, "self has shape ", ToString(self.sizes), ", beta is ", beta.toDouble(), ", alpha is ", alpha.toDouble(),
-          "; with a FRACTAL_NZ weight, self must be a bias of ", out.sizes[out.sizes.n - 1], " contiguous elements, beta and alpha 1");
+          "; with a FRACTAL_NZ weight, self must be a bias of ", out.sizes[out.sizes.n - 1],
+          " contiguous elements, beta and alpha 1");
   return PlanMatmulNz(mat1, mat2, out, bias);
 }
 // Here the output is also an input.
-ACLNN_OP(InplaceAddmm, Out(self), In(mat1), In(mat2), Num(beta), Num(alpha), I8(cube_math_type)) { Put(self, at::addmm(self, mat1, mat2, beta, alpha)); }
+ACLNN_OP(InplaceAddmm, Out(self), In(mat1), In(mat2), Num(beta), Num(alpha), I8(cube_math_type)) {
+  Put(self, at::addmm(self, mat1, mat2, beta, alpha));
+}
 ACLNN_OP(Baddbmm, In(self), In(batch1), In(batch2), Num(beta), Num(alpha), Out(out), I8(cube_math_type)) {
   Put(out, at::baddbmm(self, batch1, batch2, beta, alpha));
 }
 ACLNN_OP(Addbmm, In(self), In(batch1), In(batch2), Num(beta), Num(alpha), Out(out), I8(cube_math_type)) {
   Put(out, at::addbmm(self, batch1, batch2, beta, alpha));
 }
-ACLNN_OP(Addmv, In(self), In(mat), In(vec), Num(alpha), Num(beta), Out(out), I8(cube_math_type)) { Put(out, at::addmv(self, mat, vec, beta, alpha)); }
+ACLNN_OP(Addmv, In(self), In(mat), In(vec), Num(alpha), Num(beta), Out(out), I8(cube_math_type)) {
+  Put(out, at::addmv(self, mat, vec, beta, alpha));
+}
 ACLNN_OP(Addr, In(self), In(vec1), In(vec2), Num(beta), Num(alpha), Out(out)) { Put(out, at::addr(self, vec1, vec2, beta, alpha)); }
 ACLNN_OP(InplaceAddr, Out(self), In(vec1), In(vec2), Num(beta), Num(alpha)) { Put(self, at::addr(self, vec1, vec2, beta, alpha)); }
 ACLNN_OP(Mv, In(self), In(vec), Out(out), I8(cube_math_type)) { Put(out, at::mv(self, vec)); }

@@ -26,8 +26,8 @@ struct RmsNormTensors {
 
 void CheckRmsNorm(const RmsNormTensors& t) {
   for (const auto& [name, tensor] : {std::pair("x", &t.x), {"residual", t.residual}, {"gamma", &t.gamma}, {"y", &t.y}}) {
-    Require(tensor == nullptr || IsBaseFormat(tensor->format), "argument `", name, "` has format ", FormatName(tensor ? tensor->format : 0),
-            "; it must be ND (2)");
+    Require(tensor == nullptr || IsBaseFormat(tensor->format), "argument `", name, "` has format ",
+            FormatName(tensor ? tensor->format : 0), "; it must be ND (2)");
   }
   const int inner = t.gamma.sizes.n;
   bool suffix = inner >= 1 && inner <= t.x.sizes.n;
@@ -45,8 +45,16 @@ std::optional<RmsNormArgs> PlanRmsNorm(const RmsNormTensors& t, double epsilon) 
   const auto x = AsRows(t.x, inner), y = AsRows(t.y, inner);
   if (!type || !weight_type || !x || !y || t.y.dtype != t.x.dtype || !IsContiguous(t.gamma)) return std::nullopt;
   if (*weight_type != *type && *weight_type != quant::DType::kF32) return std::nullopt;
-  RmsNormArgs args{.type = *type, .rows = x->rows, .cols = x->cols, .x = t.x.data(), .x_stride = x->stride, .weight_type = *weight_type,
-                   .weight = t.gamma.data(), .epsilon = static_cast<float>(epsilon), .out = t.y.data(), .out_stride = y->stride};
+  RmsNormArgs args{.type = *type,
+                   .rows = x->rows,
+                   .cols = x->cols,
+                   .x = t.x.data(),
+                   .x_stride = x->stride,
+                   .weight_type = *weight_type,
+                   .weight = t.gamma.data(),
+                   .epsilon = static_cast<float>(epsilon),
+                   .out = t.y.data(),
+                   .out_stride = y->stride};
   if (t.residual != nullptr) {
     const auto residual = AsRows(*t.residual, inner), sum = AsRows(*t.sum, inner);
     if (!residual || !sum || t.residual->dtype != t.x.dtype || t.sum->dtype != t.x.dtype) return std::nullopt;
@@ -63,7 +71,8 @@ std::optional<RmsNormArgs> PlanRmsNorm(const RmsNormTensors& t, double epsilon) 
 }
 
 // y = x * rstd * (weight_offset + gamma), through ATen.
-void RmsNormAten(const Tensor& x, const Tensor& gamma, double weight_offset, double epsilon, const Tensor& y, const OptTensor& rstd) {
+void RmsNormAten(const Tensor& x, const Tensor& gamma, double weight_offset, double epsilon, const Tensor& y,
+                 const OptTensor& rstd) {
   const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   IntList dims;
   for (int64_t i = -gamma.dim(); i < 0; ++i) dims.push_back(i);
@@ -80,8 +89,8 @@ Task PlanRmsNormTask(const RmsNormTensors& t, double epsilon) {
   if (const auto args = PlanRmsNorm(t, epsilon)) {
     return [args = *args] { Check(attention::RmsNorm(args, ComputeExecutor())); };
   }
-  return [x = ToTensor(t.x), residual = MaybeTensor(t.residual), gamma = ToTensor(t.gamma), y = ToTensor(t.y), rstd = MaybeTensor(t.rstd),
-          sum = MaybeTensor(t.sum), epsilon] {
+  return [x = ToTensor(t.x), residual = MaybeTensor(t.residual), gamma = ToTensor(t.gamma), y = ToTensor(t.y),
+          rstd = MaybeTensor(t.rstd), sum = MaybeTensor(t.sum), epsilon] {
     if (residual) {
       const Tensor s = at::add(x, *residual);
       RmsNormAten(s, gamma, 0, epsilon, y, rstd);
@@ -92,8 +101,8 @@ Task PlanRmsNormTask(const RmsNormTensors& t, double epsilon) {
   };
 }
 
-void LayerNorm(const Tensor& input, const IntList& normalized_shape, const OptTensor& weight, const OptTensor& bias, double eps, const Tensor& out,
-               const OptTensor& mean, const OptTensor& rstd) {
+void LayerNorm(const Tensor& input, const IntList& normalized_shape, const OptTensor& weight, const OptTensor& bias, double eps,
+               const Tensor& out, const OptTensor& mean, const OptTensor& rstd) {
   const at::ScalarType type = input.scalar_type();
   const auto cast = [type](const OptTensor& t) { return t ? OptTensor(t->to(type)) : OptTensor(); };
   const auto [y, m, r] = at::native_layer_norm(input, normalized_shape, cast(weight), cast(bias), eps);
@@ -120,10 +129,12 @@ ACLNN_OP(GemmaRmsNorm, In(x), In(gamma), F64(epsilon), Out(y), OptOut(rstd)) { R
 ACLNN_OP(LayerNorm, In(input), Ints(normalized_shape), OptIn(weight), OptIn(bias), F64(eps), Out(out), OptOut(mean), OptOut(rstd)) {
   LayerNorm(input, normalized_shape, weight, bias, eps, out, mean, rstd);
 }
-ACLNN_OP(FastLayerNorm, In(input), Ints(normalized_shape), OptIn(weight), OptIn(bias), F64(eps), Out(out), OptOut(mean), OptOut(rstd)) {
+ACLNN_OP(FastLayerNorm, In(input), Ints(normalized_shape), OptIn(weight), OptIn(bias), F64(eps), Out(out), OptOut(mean),
+         OptOut(rstd)) {
   LayerNorm(input, normalized_shape, weight, bias, eps, out, mean, rstd);
 }
-ACLNN_OP(GroupNorm, In(input), OptIn(weight), OptIn(bias), I64(n), I64(c), I64(hxw), I64(group), F64(eps), Out(out), Out(mean), Out(rstd)) {
+ACLNN_OP(GroupNorm, In(input), OptIn(weight), OptIn(bias), I64(n), I64(c), I64(hxw), I64(group), F64(eps), Out(out), Out(mean),
+         Out(rstd)) {
   const auto [y, m, r] = at::native_group_norm(input, weight, bias, n, c, hxw, group, eps);
   Put(out, y);
   Put(mean, m);

@@ -64,7 +64,8 @@ at::ScalarType ToScalarType(DType dtype) {
 
 Tensor ToTensor(const aclTensor& t) {
   return at::from_blob(t.data(), at::IntArrayRef(t.sizes.v, static_cast<size_t>(t.sizes.n)),
-                       at::IntArrayRef(t.strides.v, static_cast<size_t>(t.strides.n)), at::TensorOptions().dtype(ToScalarType(t.dtype)));
+                       at::IntArrayRef(t.strides.v, static_cast<size_t>(t.strides.n)),
+                       at::TensorOptions().dtype(ToScalarType(t.dtype)));
 }
 
 Scalar ToScalar(const aclScalar& s) {

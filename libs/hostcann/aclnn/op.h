@@ -140,7 +140,9 @@ struct RawIns {
 struct OptRawIns {
   using C = const aclTensorList*;
   using Body = const std::vector<aclTensor>&;  // empty if not given
-  static std::vector<aclTensor> Capture(const char* name, C list) { return list == nullptr ? std::vector<aclTensor>() : RawIns::Capture(name, list); }
+  static std::vector<aclTensor> Capture(const char* name, C list) {
+    return list == nullptr ? std::vector<aclTensor>() : RawIns::Capture(name, list);
+  }
 };
 struct Num {
   using C = const aclScalar*;
@@ -194,8 +196,8 @@ struct Type {
 
 // The table of all operators of the library.
 struct Row {
-  const char* name;       // "aclnnAdd"
-  const char* arguments;  // "In(self), In(other), Num(alpha), Out(out)"
+  const char* name;                            // "aclnnAdd"
+  const char* arguments;                       // "In(self), In(other), Num(alpha), Out(out)"
   mutable std::atomic<uint64_t> launches = 0;  // calls of the second function; replays of a graph don't count
   Row(const char* name, const char* arguments);
 };
@@ -274,17 +276,15 @@ int Launch(aclOpExecutor* executor, void* stream);  // submits and destroys it
     return ::jumar::hostcann::aclnn::Launch(executor, stream);                                                     \
   }
 
-#define ACLNN_OP(Name, ...)                                                                            \
-  static void Run_##Name(JUMAR_MAP(JUMAR_BODY_PARAM, __VA_ARGS__));                                    \
-  JUMAR_ACLNN_ENTRY(                                                                                   \
-      Name, ([&] {                                                                                     \
-        return [JUMAR_MAP(JUMAR_INIT_CAPTURE, __VA_ARGS__)] { Run_##Name(JUMAR_MAP(JUMAR_NAME, __VA_ARGS__)); }; \
-      }),                                                                                              \
-      __VA_ARGS__)                                                                                     \
+#define ACLNN_OP(Name, ...)                                                                                                     \
+  static void Run_##Name(JUMAR_MAP(JUMAR_BODY_PARAM, __VA_ARGS__));                                                             \
+  JUMAR_ACLNN_ENTRY(                                                                                                            \
+      Name, ([&] { return [JUMAR_MAP(JUMAR_INIT_CAPTURE, __VA_ARGS__)] { Run_##Name(JUMAR_MAP(JUMAR_NAME, __VA_ARGS__)); }; }), \
+      __VA_ARGS__)                                                                                                              \
   static void Run_##Name(JUMAR_MAP(JUMAR_BODY_PARAM, __VA_ARGS__))
 
-#define ACLNN_PLAN(Name, ...)                                                                         \
-  static ::jumar::hostcann::aclnn::Task Plan_##Name(JUMAR_MAP(JUMAR_BODY_PARAM, __VA_ARGS__));        \
-  JUMAR_ACLNN_ENTRY(                                                                                  \
-      Name, [&] { return Plan_##Name(JUMAR_MAP(JUMAR_CAPTURE, __VA_ARGS__)); }, __VA_ARGS__)          \
+#define ACLNN_PLAN(Name, ...)                                                                  \
+  static ::jumar::hostcann::aclnn::Task Plan_##Name(JUMAR_MAP(JUMAR_BODY_PARAM, __VA_ARGS__)); \
+  JUMAR_ACLNN_ENTRY(                                                                           \
+      Name, [&] { return Plan_##Name(JUMAR_MAP(JUMAR_CAPTURE, __VA_ARGS__)); }, __VA_ARGS__)   \
   static ::jumar::hostcann::aclnn::Task Plan_##Name(JUMAR_MAP(JUMAR_BODY_PARAM, __VA_ARGS__))

@@ -35,7 +35,9 @@ class Philox {
 };
 
 // 64 of a block's bits.
-inline uint64_t Bits64(const Philox::Block& b, int half) { return uint64_t{b[static_cast<size_t>(2 * half + 1)]} << 32 | b[static_cast<size_t>(2 * half)]; }
+inline uint64_t Bits64(const Philox::Block& b, int half) {
+  return uint64_t{b[static_cast<size_t>(2 * half + 1)]} << 32 | b[static_cast<size_t>(2 * half)];
+}
 // In [0, 1), on the grid of the type: 24 or 53 bits.
 inline float Uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 inline double Uniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }

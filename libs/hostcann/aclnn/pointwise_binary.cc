@@ -46,19 +46,17 @@ std::optional<c10::string_view> RoundingMode(int64_t mode) {
 
 }  // namespace
 
-#define BINARY(Name, function)                                     \
-  ACLNN_PLAN(Name, In(self), In(other), Out(out)) {                \
-    CheckBroadcast(self, other, out);                              \
+#define BINARY(Name, function)                                      \
+  ACLNN_PLAN(Name, In(self), In(other), Out(out)) {                 \
+    CheckBroadcast(self, other, out);                               \
     return [=]() mutable { at::function##_out(out, self, other); }; \
   }
 #define BINARY_INPLACE(Name, function) \
   ACLNN_OP(Inplace##Name, Out(self), In(other)) { at::function##_out(self, self, other); }
 // With a scalar, which becomes a 0-dim tensor once: ATen would make it, and a temporary result, at every run.
-#define SCALAR(Name, function)                                                    \
-  ACLNN_PLAN(Name, In(self), Num(other), Out(out)) {                              \
-    return [=, number = at::native::wrapped_scalar_tensor(other)]() mutable {     \
-      at::function##_out(out, self, number);                                      \
-    };                                                                            \
+#define SCALAR(Name, function)                                                                                          \
+  ACLNN_PLAN(Name, In(self), Num(other), Out(out)) {                                                                    \
+    return [=, number = at::native::wrapped_scalar_tensor(other)]() mutable { at::function##_out(out, self, number); }; \
   }
 #define SCALAR_INPLACE(Name, method) \
   ACLNN_OP(Inplace##Name, Out(self), Num(other)) { self.method(other); }

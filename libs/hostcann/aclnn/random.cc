@@ -28,7 +28,8 @@ void FillDense(const Tensor& out, const Fn& fn) {
   if (!dense.is_same(out)) out.copy_(dense);
 }
 
-#define DISPATCH_FLOAT(tensor, ...) AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, (tensor).scalar_type(), "random", __VA_ARGS__)
+#define DISPATCH_FLOAT(tensor, ...) \
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, (tensor).scalar_type(), "random", __VA_ARGS__)
 
 void FillUniform(const Tensor& out, double from, double to, const Philox& random) {
   DISPATCH_FLOAT(out, [&] {
@@ -78,10 +79,12 @@ void FillNormal(const Tensor& out, const Mean& mean, const Std& std, const Philo
         // 32 bits for the radius, so that the tail reaches 6.6 standard deviations.
         for (int half = 0; half < 2; ++half) {
           const float u0 = static_cast<float>(static_cast<double>(bits[static_cast<size_t>(2 * half)]) * 0x1p-32);
-          std::tie(z[2 * half], z[2 * half + 1]) = Normals<Wide>(std::min(u0, 1.0f - 0x1p-24f), Uniform(bits[static_cast<size_t>(2 * half + 1)]));
+          std::tie(z[2 * half], z[2 * half + 1]) =
+              Normals<Wide>(std::min(u0, 1.0f - 0x1p-24f), Uniform(bits[static_cast<size_t>(2 * half + 1)]));
         }
       }
-      for (int64_t i = 0; i < count; ++i) p[i] = static_cast<scalar_t>(static_cast<Wide>(mean(first + i)) + static_cast<Wide>(std(first + i)) * z[i]);
+      for (int64_t i = 0; i < count; ++i)
+        p[i] = static_cast<scalar_t>(static_cast<Wide>(mean(first + i)) + static_cast<Wide>(std(first + i)) * z[i]);
     });
   });
 }
@@ -103,7 +106,8 @@ void FillRandom(const Tensor& out, int64_t from, int64_t to, const Philox& rando
     FillDense<scalar_t>(out, [&](scalar_t* p, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         const uint64_t element = static_cast<uint64_t>(first + i);
-        const uint64_t bits = range <= (uint64_t{1} << 32) ? random(element / 4)[element % 4] : Bits64(random(element / 2), static_cast<int>(element % 2));
+        const uint64_t bits = range <= (uint64_t{1} << 32) ? random(element / 4)[element % 4]
+                                                           : Bits64(random(element / 2), static_cast<int>(element % 2));
         p[i] = static_cast<scalar_t>(static_cast<int64_t>(static_cast<uint64_t>(from) + bits % range));
       }
     });
@@ -137,12 +141,14 @@ void FillExponential(const Tensor& out, double lambda, const Philox& random) {
 
 // Draws of one row. Without replacement: the k largest of p / e with e exponential (the exponential race); with it: by the
 // inverse of the cumulative sum.
-void DrawRow(const double* p, int64_t categories, int64_t draws, bool replacement, const Philox& random, uint64_t row, int64_t* out) {
+void DrawRow(const double* p, int64_t categories, int64_t draws, bool replacement, const Philox& random, uint64_t row,
+             int64_t* out) {
   const uint64_t base = row * static_cast<uint64_t>(std::max(categories, draws));
   double sum = 0;
   int64_t positive = 0;
   for (int64_t i = 0; i < categories; ++i) {
-    Require(p[i] >= 0 && std::isfinite(p[i]), "self[", row, "][", i, "] is ", p[i], "; a probability must be finite and not negative");
+    Require(p[i] >= 0 && std::isfinite(p[i]), "self[", row, "][", i, "] is ", p[i],
+            "; a probability must be finite and not negative");
     sum += p[i];
     positive += p[i] > 0;
   }
@@ -156,7 +162,8 @@ void DrawRow(const double* p, int64_t categories, int64_t draws, bool replacemen
     }
     return;
   }
-  Require(positive >= draws, "num_samples is ", draws, " but row ", row, " has only ", positive, " categories of positive probability");
+  Require(positive >= draws, "num_samples is ", draws, " but row ", row, " has only ", positive,
+          " categories of positive probability");
   std::vector<std::pair<double, int64_t>> race(static_cast<size_t>(categories));
   for (int64_t i = 0; i < categories; ++i) {
     const double e = -std::log(1.0 - Uniform(Bits64(random(base + static_cast<uint64_t>(i)), 0)));
@@ -168,7 +175,8 @@ void DrawRow(const double* p, int64_t categories, int64_t draws, bool replacemen
 
 void Multinomial(const Tensor& self, int64_t draws, bool replacement, const Philox& random, const Tensor& out) {
   const int64_t categories = self.size(-1), rows = self.dim() == 2 ? self.size(0) : 1;
-  Require(draws > 0 && (replacement || draws <= categories), "num_samples is ", draws, "; it must be positive, and without replacement at most ", categories);
+  Require(draws > 0 && (replacement || draws <= categories), "num_samples is ", draws,
+          "; it must be positive, and without replacement at most ", categories);
   const Tensor p = self.to(at::kDouble).contiguous();
   const Tensor drawn = out.to(at::kLong).contiguous();  // out itself if it is dense int64
   ComputeExecutor().ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
@@ -187,13 +195,21 @@ Philox FromHost(int64_t seed, int64_t offset) { return Philox(static_cast<uint64
 
 }  // namespace
 
-ACLNN_OP(InplaceUniform, Out(self), F64(from), F64(to), I64(seed), I64(offset)) { FillUniform(self, from, to, FromHost(seed, offset)); }
-ACLNN_OP(InplaceUniformTensor, Out(self), F64(from), F64(to), In(seed), In(offset), I64(extra)) { FillUniform(self, from, to, FromDevice(seed, offset, extra)); }
-ACLNN_OP(InplaceNormal, Out(self), F32(mean), F32(std), I64(seed), I64(offset)) { FillNormal(self, Constant(mean), Constant(std), FromHost(seed, offset)); }
+ACLNN_OP(InplaceUniform, Out(self), F64(from), F64(to), I64(seed), I64(offset)) {
+  FillUniform(self, from, to, FromHost(seed, offset));
+}
+ACLNN_OP(InplaceUniformTensor, Out(self), F64(from), F64(to), In(seed), In(offset), I64(extra)) {
+  FillUniform(self, from, to, FromDevice(seed, offset, extra));
+}
+ACLNN_OP(InplaceNormal, Out(self), F32(mean), F32(std), I64(seed), I64(offset)) {
+  FillNormal(self, Constant(mean), Constant(std), FromHost(seed, offset));
+}
 ACLNN_OP(InplaceNormalTensor, Out(self), F32(mean), F32(std), In(seed), In(offset), I64(extra)) {
   FillNormal(self, Constant(mean), Constant(std), FromDevice(seed, offset, extra));
 }
-ACLNN_OP(NormalFloatFloat, F32(mean), F32(std), I64(seed), I64(offset), Out(out)) { FillNormal(out, Constant(mean), Constant(std), FromHost(seed, offset)); }
+ACLNN_OP(NormalFloatFloat, F32(mean), F32(std), I64(seed), I64(offset), Out(out)) {
+  FillNormal(out, Constant(mean), Constant(std), FromHost(seed, offset));
+}
 ACLNN_OP(NormalFloatTensor, F32(mean), In(std), I64(seed), I64(offset), Out(out)) {
   FillNormal(out, Constant(mean), Elements(std, out), FromHost(seed, offset));
 }
@@ -203,15 +219,21 @@ ACLNN_OP(NormalTensorFloat, In(mean), F32(std), I64(seed), I64(offset), Out(out)
 ACLNN_OP(NormalTensorTensor, In(mean), In(std), I64(seed), I64(offset), Out(out)) {
   FillNormal(out, Elements(mean, out), Elements(std, out), FromHost(seed, offset));
 }
-ACLNN_OP(InplaceRandom, Out(self), I64(from), I64(to), I64(seed), I64(offset)) { FillRandom(self, from, to, FromHost(seed, offset)); }
-ACLNN_OP(InplaceRandomTensor, Out(self), I64(from), I64(to), In(seed), In(offset), I64(extra)) { FillRandom(self, from, to, FromDevice(seed, offset, extra)); }
+ACLNN_OP(InplaceRandom, Out(self), I64(from), I64(to), I64(seed), I64(offset)) {
+  FillRandom(self, from, to, FromHost(seed, offset));
+}
+ACLNN_OP(InplaceRandomTensor, Out(self), I64(from), I64(to), In(seed), In(offset), I64(extra)) {
+  FillRandom(self, from, to, FromDevice(seed, offset, extra));
+}
 ACLNN_OP(InplaceBernoulli, Out(self), Num(probability), I64(seed), I64(offset)) {
   FillBernoulli(self, Constant(probability.toDouble()), FromHost(seed, offset));
 }
 ACLNN_OP(InplaceBernoulliTensor, Out(self), In(probability), I64(seed), I64(offset)) {
   FillBernoulli(self, Elements(probability, self), FromHost(seed, offset));
 }
-ACLNN_OP(SimThreadExponential, Out(self), I64(count), F64(lambda), I64(seed), I64(offset)) { FillExponential(self, lambda, FromHost(seed, offset)); }
+ACLNN_OP(SimThreadExponential, Out(self), I64(count), F64(lambda), I64(seed), I64(offset)) {
+  FillExponential(self, lambda, FromHost(seed, offset));
+}
 ACLNN_OP(Multinomial, In(self), I64(num_samples), Flag(replacement), I64(seed), I64(offset), Out(out)) {
   Multinomial(self, num_samples, replacement, FromHost(seed, offset), out);
 }
@@ -224,9 +246,15 @@ ACLNN_OP(Randperm, I64(n), I64(seed), I64(offset), Out(out)) {
   std::iota(permutation.begin(), permutation.end(), 0);
   const Philox random = FromHost(seed, offset);
   for (int64_t i = n - 1; i > 0; --i) {
-    std::swap(permutation[static_cast<size_t>(i)], permutation[Bits64(random(static_cast<uint64_t>(i)), 0) % static_cast<uint64_t>(i + 1)]);
+    std::swap(permutation[static_cast<size_t>(i)],
+              permutation[Bits64(random(static_cast<uint64_t>(i)), 0) % static_cast<uint64_t>(i + 1)]);
   }
-  Put(out, ToTensor(aclTensor{.dtype = DType::kI64, .format = kFormatND, .sizes = {{n}, 1}, .strides = {{1}, 1}, .storage_sizes = {{n}, 1}, .offset = 0,
+  Put(out, ToTensor(aclTensor{.dtype = DType::kI64,
+                              .format = kFormatND,
+                              .sizes = {{n}, 1},
+                              .strides = {{1}, 1},
+                              .storage_sizes = {{n}, 1},
+                              .offset = 0,
                               .base = permutation.data()}));
 }
 

@@ -41,15 +41,23 @@ void PutBoth(const Tensor& out0, const Tensor& out1, const std::tuple<Tensor, Te
 }
 
 // An empty list of dimensions stands for all of them.
-at::OptionalIntArrayRef AllIfEmpty(const IntList& dims) { return dims.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(dims); }
+at::OptionalIntArrayRef AllIfEmpty(const IntList& dims) {
+  return dims.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(dims);
+}
 
 Tensor Wide(const Tensor& t) { return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat); }
 
 }  // namespace
 
-ACLNN_OP(ReduceSum, In(self), Ints(dims), Flag(keepdim), Type(dtype), Out(out)) { Put(out, at::sum(self, AllIfEmpty(dims), keepdim, dtype)); }
-ACLNN_OP(ReduceNansum, In(self), Ints(dims), Flag(keepdim), Type(dtype), Out(out)) { Put(out, at::nansum(self, AllIfEmpty(dims), keepdim, dtype)); }
-ACLNN_OP(Mean, In(self), Ints(dims), Flag(keepdim), Type(dtype), Out(out)) { Put(out, at::mean(self, AllIfEmpty(dims), keepdim, dtype)); }
+ACLNN_OP(ReduceSum, In(self), Ints(dims), Flag(keepdim), Type(dtype), Out(out)) {
+  Put(out, at::sum(self, AllIfEmpty(dims), keepdim, dtype));
+}
+ACLNN_OP(ReduceNansum, In(self), Ints(dims), Flag(keepdim), Type(dtype), Out(out)) {
+  Put(out, at::nansum(self, AllIfEmpty(dims), keepdim, dtype));
+}
+ACLNN_OP(Mean, In(self), Ints(dims), Flag(keepdim), Type(dtype), Out(out)) {
+  Put(out, at::mean(self, AllIfEmpty(dims), keepdim, dtype));
+}
 ACLNN_OP(Max, In(self), Out(out)) { Put(out, at::max(self)); }
 ACLNN_OP(Min, In(self), Out(out)) { Put(out, at::min(self)); }
 ACLNN_OP(Amax, In(self), Ints(dims), Flag(keepdim), Out(out)) { at::amax_out(out, self, dims, keepdim); }
@@ -60,15 +68,21 @@ ACLNN_OP(Aminmax, In(self), Ints(dims), Flag(keepdim), Out(min), Out(max)) {
   at::amin_out(min, self, dims, keepdim);
   at::amax_out(max, self, dims, keepdim);
 }
-ACLNN_OP(MaxDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) { PutBoth(values, indices, at::max(self, dim, keepdim)); }
-ACLNN_OP(MinDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) { PutBoth(values, indices, at::min(self, dim, keepdim)); }
+ACLNN_OP(MaxDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) {
+  PutBoth(values, indices, at::max(self, dim, keepdim));
+}
+ACLNN_OP(MinDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) {
+  PutBoth(values, indices, at::min(self, dim, keepdim));
+}
 ACLNN_OP(ArgMax, In(self), I64(dim), Flag(keepdim), Out(out)) { at::argmax_out(out, self, dim, keepdim); }
 ACLNN_OP(ArgMin, In(self), I64(dim), Flag(keepdim), Out(out)) { at::argmin_out(out, self, dim, keepdim); }
 ACLNN_OP(Any, In(self), Ints(dims), Flag(keepdim), Out(out)) { Put(out, at::any(self, AllIfEmpty(dims), keepdim)); }
 ACLNN_OP(All, In(self), Ints(dims), Flag(keepdim), Out(out)) { Put(out, at::all(self, AllIfEmpty(dims), keepdim)); }
 ACLNN_OP(Prod, In(self), Type(dtype), Out(out)) { Put(out, at::prod(self, dtype)); }
 ACLNN_OP(ProdDim, In(self), I64(dim), Flag(keepdim), Type(dtype), Out(out)) { Put(out, at::prod(self, dim, keepdim, dtype)); }
-ACLNN_OP(Std, In(self), Ints(dims), I64(correction), Flag(keepdim), Out(out)) { Put(out, at::std(self, AllIfEmpty(dims), correction, keepdim)); }
+ACLNN_OP(Std, In(self), Ints(dims), I64(correction), Flag(keepdim), Out(out)) {
+  Put(out, at::std(self, AllIfEmpty(dims), correction, keepdim));
+}
 ACLNN_OP(VarCorrection, In(self), Ints(dims), I64(correction), Flag(keepdim), Out(out)) {
   Put(out, at::var(self, AllIfEmpty(dims), correction, keepdim));
 }
@@ -84,7 +98,9 @@ ACLNN_OP(LinalgVectorNorm, In(self), Num(ord), OptInts(dims), Flag(keepdim), Typ
 }
 ACLNN_OP(LogSumExp, In(self), Ints(dims), Flag(keepdim), Out(out)) { Put(out, at::logsumexp(self, dims, keepdim)); }
 ACLNN_OP(Median, In(self), Out(out)) { Put(out, at::median(self)); }
-ACLNN_OP(MedianDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) { PutBoth(values, indices, at::median(self, dim, keepdim)); }
+ACLNN_OP(MedianDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) {
+  PutBoth(values, indices, at::median(self, dim, keepdim));
+}
 ACLNN_OP(Kthvalue, In(self), I64(k), I64(dim), Flag(keepdim), Out(values), Out(indices)) {
   PutBoth(values, indices, at::kthvalue(self, k, dim, keepdim));
 }

@@ -32,14 +32,15 @@ void RopeAten(const Tensor& out, const Tensor& x, const Tensor& cos, const Tenso
   const int64_t turned = cos.size(-1);
   const Tensor f = x.narrow(-1, 0, turned).to(wide);
   const Tensor y = at::add(at::mul(f, cos.to(wide)), at::mul(Rotate(f, interleaved), sin.to(wide)));
-  if (!out.is_same(x) && turned < x.size(-1)) out.narrow(-1, turned, x.size(-1) - turned).copy_(x.narrow(-1, turned, x.size(-1) - turned));
+  if (!out.is_same(x) && turned < x.size(-1))
+    out.narrow(-1, turned, x.size(-1) - turned).copy_(x.narrow(-1, turned, x.size(-1) - turned));
   out.narrow(-1, 0, turned).copy_(y);
 }
 
 // The kernel calls for a [b, s, n, d] tensor, given the dimensions of batch, token and head, and tables of the same rank
 // whose head dimension is 1. Empty if a type or stride is one that the kernel doesn't take.
-std::vector<RopeArgs> PlanRope(const aclTensor& x, const aclTensor& cos, const aclTensor& sin, const aclTensor& out, int batch, int token, int head,
-                               bool interleaved) {
+std::vector<RopeArgs> PlanRope(const aclTensor& x, const aclTensor& cos, const aclTensor& sin, const aclTensor& out, int batch,
+                               int token, int head, bool interleaved) {
   const auto type = KernelType(x.dtype), table_type = KernelType(cos.dtype);
   const int last = x.sizes.n - 1;
   if (!type || !table_type || sin.dtype != cos.dtype || out.dtype != x.dtype || !SameShape(cos, sin)) return {};
@@ -55,11 +56,22 @@ std::vector<RopeArgs> PlanRope(const aclTensor& x, const aclTensor& cos, const a
   };
   std::vector<RopeArgs> calls;
   for (int64_t b = 0; b < batches; ++b) {
-    calls.push_back(RopeArgs{.type = *type, .tokens = x.sizes[token], .heads = x.sizes[head], .head_dim = x.sizes[last],
-                             .rotary_dim = cos.sizes[last], .interleaved = interleaved, .x = at(x, b), .x_token_stride = x.strides[token],
-                             .x_head_stride = x.strides[head], .table_type = *table_type, .cos = at(cos, b), .sin = at(sin, b),
-                             .table_stride = cos.sizes[token] == 1 ? 0 : cos.strides[token], .out = at(out, b),
-                             .out_token_stride = out.strides[token], .out_head_stride = out.strides[head]});
+    calls.push_back(RopeArgs{.type = *type,
+                             .tokens = x.sizes[token],
+                             .heads = x.sizes[head],
+                             .head_dim = x.sizes[last],
+                             .rotary_dim = cos.sizes[last],
+                             .interleaved = interleaved,
+                             .x = at(x, b),
+                             .x_token_stride = x.strides[token],
+                             .x_head_stride = x.strides[head],
+                             .table_type = *table_type,
+                             .cos = at(cos, b),
+                             .sin = at(sin, b),
+                             .table_stride = cos.sizes[token] == 1 ? 0 : cos.strides[token],
+                             .out = at(out, b),
+                             .out_token_stride = out.strides[token],
+                             .out_head_stride = out.strides[head]});
   }
   return calls;
 }
@@ -79,8 +91,8 @@ void CheckRope(const aclTensor& x, const aclTensor& cos, const aclTensor& sin) {
   Require(SameShape(cos, sin), "cos has shape ", ToString(cos.sizes), " but sin ", ToString(sin.sizes));
 }
 
-Task PlanRotaryPositionEmbedding(const aclTensor& x, const aclTensor& cos, const aclTensor& sin, int64_t mode, const OptTensor& rotate,
-                                 const aclTensor& out) {
+Task PlanRotaryPositionEmbedding(const aclTensor& x, const aclTensor& cos, const aclTensor& sin, int64_t mode,
+                                 const OptTensor& rotate, const aclTensor& out) {
   CheckRope(x, cos, sin);
   Require(mode == 0 || mode == 1, "mode is ", mode, "; hostcann has 0 (half) and 1 (interleave)");
   if (rotate) {
@@ -94,7 +106,9 @@ Task PlanRotaryPositionEmbedding(const aclTensor& x, const aclTensor& cos, const
   const int head = cos.sizes[n - 2] == 1 ? n - 2 : n - 3, token = head == n - 2 ? n - 3 : n - 2;
   auto calls = PlanRope(x, cos, sin, out, n == 4 ? 0 : -1, token, head, mode == 1);
   if (!calls.empty()) return RunRope(std::move(calls));
-  return [x = ToTensor(x), cos = ToTensor(cos), sin = ToTensor(sin), out = ToTensor(out), mode] { RopeAten(out, x, cos, sin, mode == 1); };
+  return [x = ToTensor(x), cos = ToTensor(cos), sin = ToTensor(sin), out = ToTensor(out), mode] {
+    RopeAten(out, x, cos, sin, mode == 1);
+  };
 }
 
 // aclnnApplyRotaryPosEmb's layouts: dimensions of batch (-1: none), token and head.
@@ -104,14 +118,15 @@ struct Layout {
 };
 constexpr std::array<Layout, 4> kLayouts = {{{1, 4, 0, 1, 2}, {2, 4, 1, 0, 2}, {3, 4, 0, 2, 1}, {4, 3, -1, 0, 1}}};
 
-Task PlanApplyRotary(const aclTensor& query, const aclTensor& key, const aclTensor& cos, const aclTensor& sin, int64_t layout, const std::string& mode) {
+Task PlanApplyRotary(const aclTensor& query, const aclTensor& key, const aclTensor& cos, const aclTensor& sin, int64_t layout,
+                     const std::string& mode) {
   Require(mode == "half" || mode == "interleave", "rotary mode is \"", mode, "\"; hostcann has \"half\" and \"interleave\"");
   Require(layout >= 1 && layout <= 4, "layout is ", layout, "; it must be 1 (BSND), 2 (SBND), 3 (BNSD) or 4 (TND)");
   CheckRope(query, cos, sin);
   CheckRope(key, cos, sin);
   const Layout& l = kLayouts[static_cast<size_t>(layout - 1)];
-  Require(query.sizes.n == l.rank && key.sizes.n == l.rank, "query has shape ", ToString(query.sizes), " and key ", ToString(key.sizes), "; layout ",
-          layout, " has ", l.rank, " dimensions");
+  Require(query.sizes.n == l.rank && key.sizes.n == l.rank, "query has shape ", ToString(query.sizes), " and key ",
+          ToString(key.sizes), "; layout ", layout, " has ", l.rank, " dimensions");
   const bool interleaved = mode == "interleave";
   auto calls = PlanRope(query, cos, sin, query, l.batch, l.token, l.head, interleaved);
   auto key_calls = PlanRope(key, cos, sin, key, l.batch, l.token, l.head, interleaved);
@@ -127,28 +142,42 @@ Task PlanApplyRotary(const aclTensor& query, const aclTensor& key, const aclTens
 
 // vLLM's form: query and key are [tokens, heads * head_size], the table is [positions, rotary_dim] with the cosines in its
 // first half. With 2-D positions [m, tokens] (multimodal), frequency i takes its position from row `section of i`.
-Task PlanRopeWithCache(const aclTensor& positions, const aclTensor& query, const aclTensor& key, const aclTensor& cache, const IntList& sections,
-                       int64_t head_size, bool neox, int64_t cache_mode, const aclTensor& query_out, const aclTensor& key_out) {
-  Require(head_size > 0 && query.sizes.n == 2 && key.sizes.n == 2 && query.sizes[1] % head_size == 0 && key.sizes[1] % head_size == 0,
-          "query has shape ", ToString(query.sizes), " and key ", ToString(key.sizes), "; both must be [tokens, heads * ", head_size, "]");
-  Require(cache.sizes.n == 2 && cache.sizes[1] % 2 == 0 && cache.sizes[1] <= head_size, "cos_sin_cache has shape ", ToString(cache.sizes),
-          "; it must be [positions, rotary_dim] with an even rotary_dim of at most head_size ", head_size);
+Task PlanRopeWithCache(const aclTensor& positions, const aclTensor& query, const aclTensor& key, const aclTensor& cache,
+                       const IntList& sections, int64_t head_size, bool neox, int64_t cache_mode, const aclTensor& query_out,
+                       const aclTensor& key_out) {
+  Require(
+      head_size > 0 && query.sizes.n == 2 && key.sizes.n == 2 && query.sizes[1] % head_size == 0 && key.sizes[1] % head_size == 0,
+      "query has shape ", ToString(query.sizes), " and key ", ToString(key.sizes), "; both must be [tokens, heads * ", head_size,
+      "]");
+  Require(cache.sizes.n == 2 && cache.sizes[1] % 2 == 0 && cache.sizes[1] <= head_size, "cos_sin_cache has shape ",
+          ToString(cache.sizes), "; it must be [positions, rotary_dim] with an even rotary_dim of at most head_size ", head_size);
   const int64_t tokens = query.sizes[0], rotary_dim = cache.sizes[1];
-  Require(positions.sizes[positions.sizes.n - 1] == tokens && key.sizes[0] == tokens, "positions have shape ", ToString(positions.sizes),
-          " and key ", ToString(key.sizes), "; query has ", tokens, " tokens");
+  Require(positions.sizes[positions.sizes.n - 1] == tokens && key.sizes[0] == tokens, "positions have shape ",
+          ToString(positions.sizes), " and key ", ToString(key.sizes), "; query has ", tokens, " tokens");
   const auto type = KernelType(query.dtype), table_type = KernelType(cache.dtype);
-  Require(type && table_type && key.dtype == query.dtype, "query is ", DTypeName(query.dtype), ", key ", DTypeName(key.dtype), ", cos_sin_cache ",
-          DTypeName(cache.dtype), "; they must be float32, float16 or bfloat16");
+  Require(type && table_type && key.dtype == query.dtype, "query is ", DTypeName(query.dtype), ", key ", DTypeName(key.dtype),
+          ", cos_sin_cache ", DTypeName(cache.dtype), "; they must be float32, float16 or bfloat16");
   const auto rows = [&](const char* name, const aclTensor& t) {
     const auto view = AsRows(t, 1);
     Require(view.has_value(), "argument `", name, "` has strides ", ToString(t.strides), "; its rows must be contiguous");
     return view->stride;
   };
   const auto args = [&](const aclTensor& x, const aclTensor& out, const char* name) {
-    return RopeArgs{.type = *type, .tokens = tokens, .heads = x.sizes[1] / head_size, .head_dim = head_size, .rotary_dim = rotary_dim,
-                    .interleaved = !neox, .x = x.data(), .x_token_stride = rows(name, x), .x_head_stride = head_size,
-                    .table_type = *table_type, .compact_table = true, .table_rows = cache.sizes[0], .out = out.data(),
-                    .out_token_stride = rows(name, out), .out_head_stride = head_size};
+    return RopeArgs{.type = *type,
+                    .tokens = tokens,
+                    .heads = x.sizes[1] / head_size,
+                    .head_dim = head_size,
+                    .rotary_dim = rotary_dim,
+                    .interleaved = !neox,
+                    .x = x.data(),
+                    .x_token_stride = rows(name, x),
+                    .x_head_stride = head_size,
+                    .table_type = *table_type,
+                    .compact_table = true,
+                    .table_rows = cache.sizes[0],
+                    .out = out.data(),
+                    .out_token_stride = rows(name, out),
+                    .out_head_stride = head_size};
   };
   RopeArgs q = args(query, query_out, "query"), k = args(key, key_out, "key");
   const bool mixed_table = *table_type != *type && *table_type != quant::DType::kF32;  // the kernel takes its own type or fp32
@@ -165,8 +194,9 @@ Task PlanRopeWithCache(const aclTensor& positions, const aclTensor& query, const
   if (multimodal) {
     int64_t sum = 0;
     for (int64_t s : sections) sum += s;
-    Require(static_cast<int64_t>(sections.size()) == positions.sizes[0] && sum == rotary_dim / 2, "positions have shape ", ToString(positions.sizes),
-            " but mrope_section has ", sections.size(), " parts with the sum ", sum, "; it must have one part per row and the sum ", rotary_dim / 2);
+    Require(static_cast<int64_t>(sections.size()) == positions.sizes[0] && sum == rotary_dim / 2, "positions have shape ",
+            ToString(positions.sizes), " but mrope_section has ", sections.size(), " parts with the sum ", sum,
+            "; it must have one part per row and the sum ", rotary_dim / 2);
     Require(cache_mode == 0 || sections.size() == 3, "cache_mode interleave needs 3 sections; there are ", sections.size());
   }
   // The table rows of each token, gathered and converted when it runs.
@@ -210,17 +240,20 @@ ACLNN_PLAN(RotaryPositionEmbedding, Raw(x), Raw(cos), Raw(sin), I64(mode), Raw(o
 ACLNN_PLAN(RotaryPositionEmbeddingV2, Raw(x), Raw(cos), Raw(sin), I64(mode), OptIn(rotate), Raw(out)) {
   return PlanRotaryPositionEmbedding(x, cos, sin, mode, rotate, out);
 }
-ACLNN_PLAN(ApplyRotaryPosEmb, Raw(query), Raw(key), Raw(cos), Raw(sin), I64(layout)) { return PlanApplyRotary(query, key, cos, sin, layout, "half"); }
+ACLNN_PLAN(ApplyRotaryPosEmb, Raw(query), Raw(key), Raw(cos), Raw(sin), I64(layout)) {
+  return PlanApplyRotary(query, key, cos, sin, layout, "half");
+}
 ACLNN_PLAN(ApplyRotaryPosEmbV2, Raw(query), Raw(key), Raw(cos), Raw(sin), I64(layout), Text(rotary_mode)) {
   return PlanApplyRotary(query, key, cos, sin, layout, rotary_mode);
 }
-ACLNN_PLAN(RopeWithSinCosCache, Raw(positions), Raw(query), Raw(key), Raw(cos_sin_cache), Ints(mrope_section), I64(head_size), Flag(is_neox_style),
-           Raw(query_out), Raw(key_out)) {
+ACLNN_PLAN(RopeWithSinCosCache, Raw(positions), Raw(query), Raw(key), Raw(cos_sin_cache), Ints(mrope_section), I64(head_size),
+           Flag(is_neox_style), Raw(query_out), Raw(key_out)) {
   return PlanRopeWithCache(positions, query, key, cos_sin_cache, mrope_section, head_size, is_neox_style, 0, query_out, key_out);
 }
 ACLNN_PLAN(RopeWithSinCosCacheV2, Raw(positions), Raw(query), Raw(key), Raw(cos_sin_cache), Ints(mrope_section), I64(head_size),
            Flag(is_neox_style), I64(cache_mode), Raw(query_out), Raw(key_out)) {
-  return PlanRopeWithCache(positions, query, key, cos_sin_cache, mrope_section, head_size, is_neox_style, cache_mode, query_out, key_out);
+  return PlanRopeWithCache(positions, query, key, cos_sin_cache, mrope_section, head_size, is_neox_style, cache_mode, query_out,
+                           key_out);
 }
 ACLNN_OP(InterleaveRope, In(x), In(cos), In(sin), Out(out)) {
   // Pairs that stand side by side are first brought into halves.

@@ -49,7 +49,8 @@ void FilterRow(float* row, int64_t n, int64_t k, double p, std::vector<std::pair
 ACLNN_PLAN(ApplyTopKTopP, In(logits), OptIn(p), OptIn(k), Out(out)) {
   Require(logits.dim() == 2, "logits have ", logits.dim(), " dimensions; they must have 2");
   for (const auto& [name, t] : {std::pair("p", &p), {"k", &k}}) {
-    Require(!*t || (*t)->numel() == logits.size(0), name, " has ", *t ? (*t)->numel() : 0, " entries; logits have ", logits.size(0), " rows");
+    Require(!*t || (*t)->numel() == logits.size(0), name, " has ", *t ? (*t)->numel() : 0, " entries; logits have ", logits.size(0),
+            " rows");
   }
   return [=] {
     const int64_t rows = logits.size(0), n = logits.size(1);

@@ -69,7 +69,9 @@ ACLNN_OP(RepeatInterleave, In(self), In(repeats), I64(output_size), Out(out)) {
 ACLNN_OP(RepeatInterleaveWithDim, In(self), In(repeats), I64(dim), I64(output_size), Out(out)) {
   Put(out, at::repeat_interleave(self, repeats.to(at::kLong), dim));
 }
-ACLNN_OP(RepeatInterleaveInt, In(self), I64(repeats), I64(output_size), Out(out)) { Put(out, at::repeat_interleave(self, repeats)); }
+ACLNN_OP(RepeatInterleaveInt, In(self), I64(repeats), I64(output_size), Out(out)) {
+  Put(out, at::repeat_interleave(self, repeats));
+}
 ACLNN_OP(RepeatInterleaveIntWithDim, In(self), I64(repeats), I64(dim), I64(output_size), Out(out)) {
   Put(out, at::repeat_interleave(self, repeats, dim));
 }

@@ -21,8 +21,8 @@ namespace {
 
 // Gives `out` the shape of `value` (dense) and its contents. The storage behind `out` was made for the largest case.
 void PutShaped(aclTensor* out, const Tensor& value) {
-  Require(value.numel() <= out->numel() || out->numel() == 0, "the result has ", value.numel(), " elements but the output has room for ",
-          out->numel());
+  Require(value.numel() <= out->numel() || out->numel() == 0, "the result has ", value.numel(),
+          " elements but the output has room for ", out->numel());
   if (out->numel() == 0 && value.numel() > 0) return;  // an output that the caller didn't ask for
   out->sizes.n = out->strides.n = static_cast<int>(value.dim());
   int64_t stride = 1;
@@ -76,8 +76,8 @@ ACLNN_OP(UniqueDim, In(self), Flag(sorted), Flag(return_inverse), I64(dim), Ret(
   PutShaped(inverse, i);
   PutShaped(counts, c);
 }
-ACLNN_OP(Nonzero, In(self), Ret(out)) { PutShaped(out, at::nonzero(self)); }           // [found, dims]
-ACLNN_OP(NonzeroV2, In(self), Ret(out)) { PutShaped(out, at::nonzero(self).t()); }     // [dims, found]
+ACLNN_OP(Nonzero, In(self), Ret(out)) { PutShaped(out, at::nonzero(self)); }        // [found, dims]
+ACLNN_OP(NonzeroV2, In(self), Ret(out)) { PutShaped(out, at::nonzero(self).t()); }  // [dims, found]
 
 ACLNN_OP(Bincount, In(self), OptIn(weights), I64(minlength), Out(out)) { Put(out, at::bincount(self, weights, minlength)); }
 ACLNN_OP(Histc, In(self), I64(bins), Num(min), Num(max), Out(out)) {
