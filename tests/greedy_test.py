@@ -1,17 +1,11 @@
 """Greedy tokens of the whole path equal Hugging Face transformers' on the CPU, token for token."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from serving import default_model
 from tests import bounds
+from tests.programs import run
 
-HERE = Path(__file__).parent
 MAX_TOKENS = 24
 
 # 24 prompts of 1 to 150 tokens: prose, facts, code, numbers, other scripts, repetition.
@@ -41,21 +35,6 @@ PROMPTS = [
     "The mitochondria is the powerhouse of the cell. " * 4 + "It",
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, " * 5,
 ]
-
-
-def run(program: str, request: dict, out: Path) -> dict:
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JUMAR_HBM_BYTES": "3GiB"}
-    options = ["-P"] * sys.flags.safe_path + ["-s"] * sys.flags.no_user_site
-    done = subprocess.run(
-        [sys.executable, *options, str(HERE / program), str(out)],
-        input=json.dumps(request),
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-8000:]
-    return json.loads(out.read_text())
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,25 @@
+"""Runs the programs of this folder that a test compares, each in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def run(program: str, request: dict, out: Path) -> dict:
+    """What `program`, generate.py or reference.py, writes to `out` when it reads `request`."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JUMAR_HBM_BYTES": "3GiB"}
+    options = ["-P"] * sys.flags.safe_path + ["-s"] * sys.flags.no_user_site
+    done = subprocess.run(
+        [sys.executable, *options, str(HERE / program), str(out)],
+        input=json.dumps(request),
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+    return json.loads(out.read_text())
