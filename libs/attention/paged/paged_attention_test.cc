@@ -193,6 +193,32 @@ TEST_P(PagedAttentionTest, ExplicitMaskHidesKeysEvenIfTheyAreNan) {
   }
 }
 
+TEST_P(PagedAttentionTest, ARowWithoutKeysIsZeroWhateverTheScratchHeldBefore) {
+  for (DType type : kTypes) {
+    AttentionProblem problem(type, {{1, 70}, {2, 600}}, 4, 2, 64, 64, 16, -1, 0, 9);
+    for (int64_t s = 0; s < 2; ++s) {
+      for (int64_t j = 0; j < (s == 0 ? 70 : 600); ++j) {
+        for (int64_t h = 0; h < 2; ++h) {
+          for (int64_t d = 0; d < 64; ++d) quant::StoreScalar(type, NAN, problem.V(s, j, h), d);
+        }
+      }
+    }
+    // On the caller's thread alone, so that both calls use the same scratch memory.
+    ASSERT_TRUE(PagedAttention(problem.args, tiling::InlineExecutor()).ok());
+    const std::vector<uint8_t> hidden(2 * 600, 1);
+    problem.args.mask = hidden.data();
+    problem.args.mask_query_stride = 600;
+    ASSERT_TRUE(PagedAttention(problem.args, tiling::InlineExecutor()).ok());
+    for (int64_t token = 0; token < 3; ++token) {
+      for (int64_t head = 0; head < 4; ++head) {
+        for (int64_t d = 0; d < 64; ++d) {
+          ASSERT_EQ(quant::LoadScalar(type, problem.Out(token, head), d), 0.0) << "token " << token << " head " << head << " element " << d;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(PagedAttentionTest, MaskPerHead) {
   AttentionProblem problem(DType::kF32, {{5, 40}}, 4, 2, 64, 64, 16, -1, -1, 9);
   std::vector<uint8_t> mask(4 * 5 * 40);

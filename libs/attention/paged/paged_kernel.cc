@@ -303,11 +303,13 @@ void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Part
   for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     const int64_t r = row - tile.row_begin;
     const bool nothing = state.max[r] == kNone;
-    const VF inverse = hn::Set(df, nothing ? 0.0f : 1.0f / state.sum[r]);
+    const VF inverse = hn::Set(df, 1.0f / state.sum[r]);
     T* out = static_cast<T*>(args.out) + QueryOffset(tile, group, row, args.out_token_stride, args.out_head_stride);
     for (int64_t d = 0; d < args.value_head_dim; d += kLanes) {
       const size_t count = std::min<int64_t>(kLanes, args.value_head_dim - d);
-      fv::StoreF32(df, hn::Mul(hn::Load(df, state.values + r * stride + d), inverse), out + d, count);
+      // The values of a row that saw nothing were never written.
+      const VF value = nothing ? hn::Zero(df) : hn::Mul(hn::Load(df, state.values + r * stride + d), inverse);
+      fv::StoreF32(df, value, out + d, count);
     }
     if (args.lse != nullptr) {
       args.lse[QueryOffset(tile, group, row, args.lse_token_stride, args.lse_head_stride)] =
