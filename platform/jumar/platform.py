@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 logger = init_logger("vllm.jumar.platform")
 
+# The first one stands in for a checkpoint's dtype that is not among them.
+SUPPORTED_DTYPES = [torch.bfloat16, torch.float16, torch.float32]
+
 # Largest batch that is captured by default. A captured size costs one stream's tasks per layer on
 # hardware (whose streams are few) and a second of start-up on a small host.
 MAX_CAPTURE_SIZE = 64
@@ -43,13 +46,12 @@ class AscendPlatform(Platform):
 
     @property
     def supported_dtypes(self) -> list[torch.dtype]:
-        return [torch.bfloat16, torch.float16, torch.float32]
+        return list(SUPPORTED_DTYPES)
 
     @classmethod
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
-        supported = [torch.bfloat16, torch.float16, torch.float32]
-        if dtype not in supported:
-            names = ", ".join(str(d).removeprefix("torch.") for d in supported)
+        if dtype not in SUPPORTED_DTYPES:
+            names = ", ".join(str(d).removeprefix("torch.") for d in SUPPORTED_DTYPES)
             raise ValueError(f"dtype {dtype} is not supported on {cls.device_name}; choose one of: {names}")
 
     @classmethod
