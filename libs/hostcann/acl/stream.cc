@@ -11,6 +11,7 @@
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
+#include "libs/hostcann/acl/interrupt.h"
 #include "libs/hostcann/acl/openmp.h"
 
 namespace jumar::hostcann {
@@ -47,6 +48,8 @@ Stream::~Stream() {
 }
 
 Stream* Stream::Current() { return t_current; }
+
+bool TaskInterrupted() { return t_current != nullptr && t_current->aborted(); }
 
 void Stream::Push(NamedTask named, TaskKind kind) {
   bool wake;

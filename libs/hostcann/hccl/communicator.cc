@@ -1,0 +1,141 @@
+#include "libs/hostcann/hccl/communicator.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "libs/hostcann/acl/interrupt.h"
+#include "libs/hostcann/acl/runtime.h"
+#include "libs/hostcann/hccl/hccl_api.h"
+
+namespace jumar::hostcann {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);
+
+// A number that all members of a group compute alike, and other groups of the same store don't.
+uint64_t GroupNumber(uint64_t parent, uint64_t id, std::span<const uint32_t> members) {
+  std::vector<uint64_t> words = {parent, id};
+  words.insert(words.end(), members.begin(), members.end());
+  return SipHash(Token{}, words.data(), words.size() * sizeof(uint64_t)) | 1;  // 0 is the root's own group
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Create(const Options& options) {
+  std::shared_ptr<Communicator> created(new Communicator(options));
+  if (absl::Status connected = created->Connect(); !connected.ok()) return connected;
+  return created;
+}
+
+absl::StatusOr<std::shared_ptr<Communicator>> Communicator::CreateSub(std::span<const uint32_t> members, uint64_t id, uint32_t rank,
+                                                                      const std::string& name) {
+  Options options = options_;
+  options.group = GroupNumber(options_.group, id, members);
+  options.rank = rank;
+  options.ranks = static_cast<uint32_t>(members.size());
+  options.name = name;
+  return Create(options);
+}
+
+absl::Status Communicator::Connect() {
+  Mesh::Options mesh;
+  mesh.root = options_.root;
+  mesh.group = resumes_ == 0 ? options_.group : GroupNumber(options_.group, resumes_, {});
+  mesh.rank = options_.rank;
+  mesh.ranks = options_.ranks;
+  mesh.host = options_.settings.host;
+  mesh.timeout = options_.settings.connect_timeout;
+  absl::StatusOr<std::unique_ptr<Mesh>> connected = Mesh::Connect(mesh);
+  if (!connected.ok()) {
+    return absl::Status(connected.status().code(),
+                        absl::StrCat(Who(), ": ", connected.status().message(), " (HCCL_CONNECT_TIMEOUT is ",
+                                     options_.settings.connect_timeout.count() / 1000, " s)"));
+  }
+  counters_ = Counters{0, std::vector<uint64_t>(options_.ranks), std::vector<uint64_t>(options_.ranks)};
+  std::lock_guard lock(mesh_mutex_);
+  mesh_ = *std::move(connected);
+  return absl::OkStatus();
+}
+
+std::string Communicator::Who() const {
+  return absl::StrCat("communicator ", options_.name, ", rank ", options_.rank, " of ", options_.ranks);
+}
+
+int Communicator::Submit(Operation operation, void* stream) {
+  const char* name = operation.name;
+  auto shared = std::make_shared<const Operation>(std::move(operation));
+  return hostcann::Submit(stream, name, [self = shared_from_this(), shared = std::move(shared)] { self->Execute(*shared); });
+}
+
+CollectiveError Communicator::Destroyed(const Operation& operation) const {
+  return CollectiveError(kHcclSuspending, absl::StrCat(Describe(operation), ": ", Who(), ": the communicator was destroyed"));
+}
+
+std::unique_lock<std::timed_mutex> Communicator::Enter(const Operation& operation) {
+  std::unique_lock lock(run_mutex_, std::defer_lock);
+  while (!lock.try_lock_for(kLook)) {
+    if (destroyed_ || TaskInterrupted()) break;
+  }
+  if (destroyed_) throw Destroyed(operation);
+  if (!lock.owns_lock()) throw CollectiveError(kHcclSuspending, absl::StrCat(Describe(operation), ": the stream was aborted"));
+  return lock;
+}
+
+void Communicator::Execute(const Operation& operation) {
+  const std::unique_lock<std::timed_mutex> lock = Enter(operation);
+  if (!failure_.empty()) {
+    throw CollectiveError(async_error_, absl::StrCat(Describe(operation), ": the communicator has failed before: ", failure_));
+  }
+  std::shared_ptr<Mesh> mesh;
+  {
+    std::lock_guard pointer(mesh_mutex_);
+    mesh = mesh_;
+  }
+  if (mesh == nullptr) throw Destroyed(operation);
+  Mesh::Wait wait;
+  if (options_.settings.exec_timeout.count() > 0) wait.deadline = Clock::now() + options_.settings.exec_timeout;
+  wait.interrupted = TaskInterrupted;
+  wait.describe = [](const MessageHeader& header) { return Describe(header); };
+  try {
+    Run(operation, *mesh, counters_, scratch_, wait);
+  } catch (const CollectiveError& error) {
+    mesh->Leave(absl::StrCat(Describe(operation), ": ", error.what()));
+    Fail(operation, error);
+  }
+}
+
+void Communicator::Fail(const Operation& operation, const CollectiveError& error) {
+  failure_ = absl::StrCat(Describe(operation), ", number ", counters_.collectives, ", ", Who(), ": ", error.what());
+  if (error.code() == kHcclTimeout) {
+    absl::StrAppend(&failure_, " (HCCL_EXEC_TIMEOUT is ", options_.settings.exec_timeout.count() / 1000, " s)");
+  }
+  async_error_.store(error.code());
+  throw CollectiveError(error.code(), failure_);
+}
+
+void Communicator::Destroy() {
+  destroyed_ = true;
+  std::shared_ptr<Mesh> mesh;
+  {
+    std::lock_guard pointer(mesh_mutex_);
+    mesh = std::move(mesh_);
+  }
+  if (mesh == nullptr) return;
+  mesh->Interrupt();
+  std::lock_guard lock(run_mutex_);
+  if (failure_.empty()) mesh->Leave("");
+}
+
+absl::Status Communicator::Resume() {
+  if (destroyed_) return absl::FailedPreconditionError(absl::StrCat(Who(), ": the communicator was destroyed"));
+  std::lock_guard lock(run_mutex_);
+  ++resumes_;
+  if (absl::Status connected = Connect(); !connected.ok()) return connected;
+  failure_.clear();
+  async_error_.store(0);
+  return absl::OkStatus();
+}
+
+}  // namespace jumar::hostcann
