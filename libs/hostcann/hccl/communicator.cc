@@ -1,6 +1,11 @@
 #include "libs/hostcann/hccl/communicator.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +18,7 @@ namespace jumar::hostcann {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr uint64_t kCorruptBytes = 64;
 
 // A number that all members of a group compute alike, and other groups of the same store don't.
 uint64_t GroupNumber(uint64_t parent, uint64_t id, std::span<const uint32_t> members) {
@@ -65,8 +71,18 @@ std::string Communicator::Who() const {
 
 int Communicator::Submit(Operation operation, void* stream) {
   const char* name = operation.name;
+  std::unique_ptr<const TaskDetails> details;
+  if (Tracing()) {
+    auto told = std::make_unique<TaskDetails>();
+    told->kind = TaskDetails::kCollective;
+    told->bytes = BytesOf(operation, options_.ranks);
+    told->arguments = absl::StrCat("\"collective\": \"", Describe(operation), "\", \"communicator\": \"", options_.name, "\", \"rank\": ",
+                                   options_.rank, ", \"ranks\": ", options_.ranks);
+    details = std::move(told);
+  }
   auto shared = std::make_shared<const Operation>(std::move(operation));
-  return hostcann::Submit(stream, name, [self = shared_from_this(), shared = std::move(shared)] { self->Execute(*shared); });
+  return hostcann::Submit(
+      stream, name, [self = shared_from_this(), shared = std::move(shared)] { self->Execute(*shared); }, std::move(details));
 }
 
 CollectiveError Communicator::Destroyed(const Operation& operation) const {
@@ -99,11 +115,39 @@ void Communicator::Execute(const Operation& operation) {
   wait.interrupted = TaskInterrupted;
   wait.describe = [](const MessageHeader& header) { return Describe(header); };
   try {
+    const CollectiveFault fault = NextCollectiveFault(operation.name, static_cast<int>(options_.rank));
+    if (!Begin(fault, operation)) return;
     Run(operation, *mesh, counters_, scratch_, wait);
+    if (fault.kind == CollectiveFault::kCorrupt) Corrupt(operation);
   } catch (const CollectiveError& error) {
     mesh->Leave(absl::StrCat(Describe(operation), ": ", error.what()));
     Fail(operation, error);
   }
+}
+
+bool Communicator::Begin(const CollectiveFault& fault, const Operation& operation) {
+  switch (fault.kind) {
+    case CollectiveFault::kNone:
+    case CollectiveFault::kCorrupt:
+      return true;
+    case CollectiveFault::kDrop:
+      Skip(operation, counters_);
+      return false;
+    case CollectiveFault::kDelay:
+      for (const Deadline end = Clock::now() + std::chrono::milliseconds(fault.delay_ms); Clock::now() < end && !TaskInterrupted();) {
+        std::this_thread::sleep_for(std::min<Clock::duration>(kLook, end - Clock::now()));
+      }
+      return true;
+    case CollectiveFault::kExit:
+      std::fprintf(stderr, "%s ends this process in %s, %s\n", fault.rule, Describe(operation).c_str(), Who().c_str());
+      _exit(fault.exit_code);
+  }
+  return true;
+}
+
+void Communicator::Corrupt(const Operation& operation) const {
+  const auto [bytes, count] = ResultOf(operation, options_.rank);
+  for (uint64_t i = 0; i < std::min<uint64_t>(count, kCorruptBytes); ++i) bytes[i] = static_cast<char>(~bytes[i]);
 }
 
 void Communicator::Fail(const Operation& operation, const CollectiveError& error) {

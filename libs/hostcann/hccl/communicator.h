@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/hccl/mesh.h"
 #include "libs/hostcann/hccl/operation.h"
 #include "libs/hostcann/hccl/rendezvous.h"
@@ -57,6 +58,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void Execute(const Operation& operation);
   // One collective at a time. Throws when that will never be.
   std::unique_lock<std::timed_mutex> Enter(const Operation& operation);
+  // What JUMAR_FAULTS asks for before the collective. False: this rank takes no part.
+  bool Begin(const CollectiveFault& fault, const Operation& operation);
+  void Corrupt(const Operation& operation) const;
   [[noreturn]] void Fail(const Operation& operation, const CollectiveError& error);
   CollectiveError Destroyed(const Operation& operation) const;
   std::string Who() const;

@@ -286,6 +286,70 @@ std::string Describe(const Operation& operation) {
   return Describe(header);
 }
 
+std::pair<char*, uint64_t> ResultOf(const Operation& operation, uint32_t rank) {
+  const uint64_t element = ElementBytes(operation.type);
+  const auto at = [&](const Stretch& stretch) {
+    return std::pair(static_cast<char*>(operation.receive) + stretch.offset * element, stretch.count * element);
+  };
+  switch (operation.collective) {
+    case Collective::kReduce:
+      return rank == operation.root ? at({0, operation.count}) : std::pair<char*, uint64_t>();
+    case Collective::kBroadcast:
+      return rank != operation.root ? at({0, operation.count}) : std::pair<char*, uint64_t>();
+    case Collective::kAllReduce:
+    case Collective::kScatter:
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+      return at({0, operation.count});
+    case Collective::kReduceScatterV:
+      return at({0, operation.sends[rank].count});
+    case Collective::kAllGatherV:
+    case Collective::kAllToAll:
+    case Collective::kAllToAllV:
+      for (const Stretch& stretch : operation.receives) {
+        if (stretch.count > 0) return at(stretch);
+      }
+      return {};
+    case Collective::kPointToPoint:
+      for (const PointToPoint& message : operation.messages) {
+        if (!message.send) return {static_cast<char*>(message.buffer), message.count * ElementBytes(message.type)};
+      }
+      return {};
+    case Collective::kBarrier:
+      return {};
+  }
+  return {};
+}
+
+uint64_t BytesOf(const Operation& operation, uint32_t ranks) {
+  uint64_t elements = 0, bytes = 0;
+  for (const Stretch& stretch : operation.sends) elements += stretch.count;
+  for (const Stretch& stretch : operation.receives) elements += stretch.count;
+  for (const PointToPoint& message : operation.messages) bytes += message.count * ElementBytes(message.type);
+  switch (operation.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      elements += 2 * operation.count;
+      break;
+    case Collective::kBroadcast:
+      elements += operation.count;
+      break;
+    case Collective::kScatter:
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+      elements += (ranks + 1) * operation.count;
+      break;
+    default:
+      break;
+  }
+  return bytes + elements * ElementBytes(operation.type);
+}
+
+void Skip(const Operation& operation, Counters& counters) {
+  if (operation.collective != Collective::kPointToPoint) ++counters.collectives;
+  for (const PointToPoint& message : operation.messages) ++(message.send ? counters.sent : counters.received)[message.peer];
+}
+
 char* Scratch::Get(uint64_t bytes) {
   if (memory_.size() < bytes) memory_.resize(bytes);
   return memory_.data();

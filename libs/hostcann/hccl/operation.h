@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libs/hostcann/hccl/mesh.h"
@@ -64,6 +65,15 @@ struct Counters {
   uint64_t collectives = 0;
   std::vector<uint64_t> sent, received;
 };
+
+// The beginning of what `rank` receives: where, and how many bytes. Nothing: {null, 0}.
+std::pair<char*, uint64_t> ResultOf(const Operation& operation, uint32_t rank);
+
+// Bytes of this rank's buffers that the collective reads and writes.
+uint64_t BytesOf(const Operation& operation, uint32_t ranks);
+
+// Counts the collective as run.
+void Skip(const Operation& operation, Counters& counters);
 
 // Memory that collectives of one communicator share; only grows.
 class Scratch {
