@@ -86,7 +86,7 @@ TEST_P(CollectiveTest, ReduceBroadcastScatter) {
 TEST_P(CollectiveTest, ReduceScatterAndAllGatherUndoEachOther) {
   RunRanks(GetParam(), [](Rank& my) {
     for (const uint64_t count : {uint64_t{1}, uint64_t{999}, uint64_t{600001}}) {
-      Values<int32_t> in(Mine(my.rank, count * my.ranks)), part(std::vector<int32_t>(count)), all(std::vector<int32_t>(count * my.ranks));
+      Values<int32_t> in(Mine(my.rank, count * my.ranks)), part(std::vector<int32_t>(count, -1)), all(std::vector<int32_t>(count * my.ranks));
       ASSERT_HCCL_OK(HcclReduceScatter(in.get(), part.get(), count, kInt32, kSum, my.comm, my.stream));
       ASSERT_HCCL_OK(HcclAllGather(part.get(), all.get(), count, kInt32, my.comm, my.stream));
       // In place: a rank's part stands where it belongs already.
@@ -110,7 +110,7 @@ TEST_P(CollectiveTest, PartsOfDifferentLengths) {
       length = offsets[rank] + counts[rank];
     }
     const uint64_t count = counts[my.rank];
-    Values<int32_t> in(Mine(my.rank, length)), part(std::vector<int32_t>(count)), all(std::vector<int32_t>(length, -1));
+    Values<int32_t> in(Mine(my.rank, length)), part(std::vector<int32_t>(count, -1)), all(std::vector<int32_t>(length, -1));
     ASSERT_HCCL_OK(HcclReduceScatterV(in.get(), counts.data(), offsets.data(), part.get(), count, kInt32, kSum, my.comm, my.stream));
     ASSERT_HCCL_OK(HcclAllGatherV(part.get(), count, all.get(), counts.data(), offsets.data(), kInt32, my.comm, my.stream));
     std::fill(counts.begin(), counts.end(), 0);  // the task owns what it was told

@@ -130,11 +130,15 @@ TEST(FailureTest, AWaitingCollectiveHoldsUpNoOtherStream) {
     void* other = nullptr;
     ASSERT_ACL_OK(aclrtCreateStream(&other));
     Values<int32_t> buffer({0});
-    if (my.rank == 0) ASSERT_HCCL_OK(HcclBarrier(my.comm, my.stream));
+    if (my.rank == 0) {
+      ASSERT_HCCL_OK(HcclBarrier(my.comm, my.stream));
+    }
     ASSERT_ACL_OK(Submit(other, "other", [at = buffer.get()] { *at = 5; }));
     ASSERT_ACL_OK(aclrtSynchronizeStream(other));
     EXPECT_EQ(*buffer.get(), 5);
-    if (my.rank == 1) ASSERT_HCCL_OK(HcclBarrier(my.comm, my.stream));
+    if (my.rank == 1) {
+      ASSERT_HCCL_OK(HcclBarrier(my.comm, my.stream));
+    }
     my.Wait();
     EXPECT_ACL_OK(aclrtDestroyStream(other));
   });

@@ -54,7 +54,9 @@ inline void RunRanks(uint32_t ranks, const std::function<void(Rank&)>& body) {
       ASSERT_ACL_OK(aclrtCreateStream(&mine.stream));
       ASSERT_HCCL_OK(HcclCommInitRootInfo(ranks, &root, rank, &mine.comm));
       body(mine);
-      if (mine.comm != nullptr) EXPECT_HCCL_OK(HcclCommDestroy(mine.comm));
+      if (mine.comm != nullptr) {
+        EXPECT_HCCL_OK(HcclCommDestroy(mine.comm));
+      }
       EXPECT_ACL_OK(aclrtDestroyStreamForce(mine.stream));
     });
   }
