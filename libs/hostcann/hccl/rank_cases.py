@@ -73,6 +73,10 @@ def gather_cases(rank: int, ranks: int) -> None:
         out = torch.empty_like(mine)
         dist.scatter(out, [device(all_values[r]) for r in range(ranks)] if rank == 0 else None, src=0)
         same(out, all_values[rank])
+        gathered = [torch.empty_like(mine) for _ in range(ranks)] if rank == 1 else None
+        dist.gather(mine, gathered, dst=1)
+        for actual, expected in zip(gathered or [], all_values):
+            same(actual, expected)
     uneven = [torch.arange(r + 1, dtype=torch.float32) + 10 * r for r in range(ranks)]
     out = [torch.empty(r + 1, device="npu") for r in range(ranks)]
     dist.all_gather(out, device(uneven[rank]))
@@ -210,6 +214,27 @@ def killed(rank: int, ranks: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(tensor)
     torch.npu.synchronize()
+
+
+def unattended(rank: int, ranks: int) -> None:
+    """Nobody waits for the collective that fails: torch_npu's watchdog has to notice."""
+    tensor = torch.zeros(4, device="npu")
+    dist.all_reduce(tensor)
+    torch.npu.synchronize()
+    if rank == ranks - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(tensor)
+    for _ in range(100):
+        time.sleep(1)
+    print("the watchdog did nothing", flush=True)
+
+
+def two_collectives(rank: int, ranks: int) -> None:
+    tensor = torch.ones(4, device="npu")
+    for _ in range(2):
+        dist.all_reduce(tensor)
+        torch.npu.synchronize()
+    print("result", tensor.cpu().tolist(), flush=True)
 
 
 def silent(rank: int, ranks: int) -> None:

@@ -29,6 +29,21 @@ def test_a_killed_rank_is_an_error_of_the_others():
         assert "rank 2 is gone" in end.text or "failed: HcclAllReduce" in end.text, end.text[-2000:]
 
 
+def test_the_watchdog_ends_a_program_that_waits_for_nothing():
+    ended = run_ranks("unattended", 2)
+    assert ended[0].code not in (0, -9), ended[0].text[-2000:]
+    assert "the watchdog did nothing" not in ended[0].text
+
+
+def test_faults_on_demand():
+    ended = run_ranks("two_collectives", 2, env={"JUMAR_FAULTS": "exit-collective rank=1 nth=2 code=7"})
+    assert ended[1].code == 7, ended[1].text[-2000:]
+    assert "exit-collective rank=1 nth=2 code=7' ends this process in HcclAllReduce (4 x fp32, sum)" in ended[1].text
+    assert ended[0].code not in (0, -9) and "rank 1 is gone" in ended[0].text, ended[0].text[-2000:]
+    ended = check_ranks("two_collectives", 2, env={"JUMAR_FAULTS": "corrupt-collective rank=1 nth=2"})
+    assert "result [4.0, 4.0, 4.0, 4.0]" in ended[0].text and "result [4.0" not in ended[1].text
+
+
 def test_a_silent_rank_is_an_error_after_the_timeout():
     ended = run_ranks("silent", 2, env={"HCCL_EXEC_TIMEOUT": "3"})
     assert ended[0].code not in (0, -9), ended[0].text[-2000:]
