@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from jumar_hostcann import probe
 from third_party.cann import versions
-from tools.doctor import elf
 from tools.doctor.finding import Finding, fail, ok, warn
+from tools.elf import elf
 
 _CONFIGURED = pathlib.Path(__file__).parents[3] / "cann" / "cann.json"
 _SITE = pathlib.Path(sysconfig.get_path("purelib"))
@@ -48,7 +48,7 @@ def unresolved_symbols(libraries: pathlib.Path) -> Iterator[Finding]:
         if not any(part in _LOADED_ON_DEMAND for part in path.parts)
     ]
     given = set()
-    for path in [*users, *(_SITE / "torch" / "lib").glob("*.so*"), *libraries.rglob("*.so*"), _libc()]:
+    for path in [*users, *(_SITE / "torch" / "lib").glob("*.so*"), *libraries.rglob("*.so*"), elf.libc()]:
         given |= elf.symbols(path).given
     for path in users:
         missing = sorted(
@@ -62,12 +62,6 @@ def unresolved_symbols(libraries: pathlib.Path) -> Iterator[Finding]:
             )
         else:
             yield ok("symbols", f"{path.name}: all resolved")
-
-
-def _libc() -> pathlib.Path:
-    """What torch_npu calls of glibc it calls without versions."""
-    with open("/proc/self/maps") as maps:
-        return next(pathlib.Path(line.split()[-1]) for line in maps if line.rstrip().endswith("/libc.so.6"))
 
 
 def _devices() -> Iterator[Finding]:

@@ -4,15 +4,11 @@ import json
 import pathlib
 import subprocess
 import sys
-import sysconfig
 
-import pytest
 from jumar_hostcann import probe
 
-from tools.doctor import cann, dependencies, doctor, elf
+from tools.doctor import cann, dependencies, doctor
 from tools.doctor.finding import Finding, Status
-
-TORCH_LIB = pathlib.Path(sysconfig.get_path("purelib"), "torch", "lib")
 
 
 def test_this_environment_is_healthy():
@@ -62,22 +58,6 @@ def test_a_broken_check_is_a_finding(monkeypatch):
 
     monkeypatch.setattr(doctor, "CHECKS", [check])
     assert [finding.status for finding in doctor.examine()] == [Status.FAIL]
-
-
-def test_elf_symbols_are_told_apart():
-    symbols = elf.symbols(TORCH_LIB / "libtorch_python.so")
-    assert "THPModule_initExtension" not in symbols.needed
-    assert any(name.startswith("_ZN2at") for name in symbols.needed)
-    assert any(name.startswith("_ZN5torch") for name in symbols.given)
-    assert "malloc" not in symbols.needed  # it has a version
-
-
-@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n" * 20])
-def test_a_file_that_is_no_library_is_refused(tmp_path, content):
-    path = tmp_path / "libx.so"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="libx.so is no"):
-        elf.symbols(path)
 
 
 def test_a_finding_shows_its_mend():
