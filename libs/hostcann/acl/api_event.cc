@@ -102,7 +102,7 @@ aclError aclrtSynchronizeEventWithTimeout(void* event, int32_t timeout_ms) {
 aclError aclrtQueryEventStatus(void* event, int32_t* status) {
   return WithEvent(event, [&](Event& e) {
     *status = e.Complete() ? 1 : 0;
-    return int{kOk};
+    return e.CheckDevice();
   });
 }
 aclError aclrtQueryEventWaitStatus(void* event, int32_t* status) {

@@ -7,6 +7,7 @@
 #include "libs/hostcann/acl/acl_api.h"
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/memory.h"
 #include "libs/hostcann/acl/runtime.h"
 
@@ -35,6 +36,7 @@ int Allocate(void** pointer, size_t bytes, int32_t policy) {
   const int32_t kind = policy & 0xff;  // the rest says which memory to prefer; there is one
   const bool normal = kind == kNormalOnly || kind == kNormalOnlyP2p ||
                       ((kind == kHugeFirst || kind == kHugeFirstP2p) && bytes < kHugeFrom);
+  if (int fault = FaultOnAllocation(device, bytes); fault != kOk) return fault;
   const auto allocated = memory->Allocate(bytes, normal ? PageSize::kNormal : PageSize::kHuge);
   if (!allocated.ok()) return FailStatus(kRtParamInvalid, allocated.status());
   *pointer = *allocated;

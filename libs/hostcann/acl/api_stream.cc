@@ -3,6 +3,7 @@
 #include "libs/hostcann/acl/acl_api.h"
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/report.h"
 
 using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
@@ -52,6 +53,7 @@ aclError aclrtStreamQuery(void* handle, int32_t* status) {
   if (status == nullptr) return Fail(kRtParamInvalid, "aclrtStreamQuery: a null pointer");
   return WithStream(handle, [&](Stream& stream) {
     if (stream.capturing()) return RefuseOnCaptured(stream, "aclrtStreamQuery");
+    if (int code = CheckNotLost(stream.device()); code != kOk) return code;
     *status = stream.Idle() ? 0 : 1;
     return int{kOk};
   });

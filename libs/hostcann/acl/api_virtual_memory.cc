@@ -4,6 +4,7 @@
 #include "libs/hostcann/acl/acl_api.h"
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/memory.h"
 
 using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
@@ -72,6 +73,7 @@ aclError aclrtMallocPhysical(void** handle, size_t bytes, const AclPhysicalPrope
   if (int code = Runtime::Get().CheckDevice(device); code != kOk) return code;
   DeviceMemory* memory = Runtime::Get().MemoryOf(device);
   if (memory == nullptr) return kRtInternal;
+  if (int fault = FaultOnAllocation(device, bytes); fault != kOk) return fault;
   const auto chunk = memory->CreatePhysical(bytes);
   if (!chunk.ok()) return FailStatus(kRtParamInvalid, chunk.status());
   *handle = HandleOf(device, *chunk);

@@ -119,6 +119,9 @@ absl::StatusOr<Config> ParseConfig(const std::function<std::string(const char*)>
     if (!count.ok()) return count.status();
     config.devices = *count;
   }
+  absl::StatusOr<std::vector<FaultRule>> faults = ParseFaults(getenv("JUMAR_FAULTS"));
+  if (!faults.ok()) return faults.status();
+  config.faults = *std::move(faults);
   config.hbm_bytes &= ~((uint64_t{2} << 20) - 1);  // whole pages
   return config;
 }

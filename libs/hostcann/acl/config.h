@@ -4,6 +4,7 @@
 //   JUMAR_SOC        chip that aclrtGetSocName tells                   (Ascend910B2)
 //   JUMAR_HBM_BYTES  memory of one device, e.g. 8589934592, 8GiB, 512M (the chip's, at most half of the RAM, shared by the devices)
 //   JUMAR_THREADS    threads for computing, all streams together       (CPUs in the affinity mask)
+//   JUMAR_FAULTS     faults on demand, see faults.h                      (none)
 //   ASCEND_RT_VISIBLE_DEVICES  the devices that this process sees, e.g. 0,2; it numbers them from 0        (all)
 #ifndef LIBS_HOSTCANN_ACL_CONFIG_H_
 #define LIBS_HOSTCANN_ACL_CONFIG_H_
@@ -11,8 +12,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "libs/hostcann/acl/faults.h"
 
 namespace jumar::hostcann {
 
@@ -41,6 +44,7 @@ struct Config {
   SocSpec soc;
   uint64_t hbm_bytes = 0;
   int threads = 1;
+  std::vector<FaultRule> faults;
 };
 
 // `getenv` returns "" for a variable that is not set.

@@ -60,6 +60,7 @@ TEST(ConfigTest, RefusesWhatMakesNoSenseAndNamesIt) {
                                                                                     {"JUMAR_THREADS", "-1"},
                                                                                     {"JUMAR_SOC", "Ascend1"},
                                                                                     {"JUMAR_HBM_BYTES", "1MiB"},
+                                                                                    {"JUMAR_FAULTS", "fail-alloc nth=0"},
                                                                                     {"JUMAR_HBM_BYTES", "lots"}}) {
     const auto config = Parse({{name, value}});
     ASSERT_FALSE(config.ok()) << name;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/runtime.h"
 #include "libs/tiling/thread_pool.h"
 
@@ -39,6 +40,7 @@ Runtime::Runtime() {
     device->primary_context = contexts_.Add(std::move(context));
     devices_.push_back(std::move(device));
   }
+  if (config.ok()) InstallHooks(*config);
   pthread_atfork(nullptr, nullptr, [] {
     Runtime& runtime = Runtime::Get();
     if (runtime.used_.load(std::memory_order_relaxed)) runtime.forked_.store(true, std::memory_order_relaxed);
@@ -85,6 +87,7 @@ memory::DeviceMemory* Runtime::MemoryOf(int id) {
 
 int Runtime::SetDevice(int id) {
   if (int code = CheckDevice(id); code != kOk) return code;
+  if (int code = CheckNotLost(id); code != kOk) return code;
   device(id).references.fetch_add(1);
   t_context = device(id).primary_context;
   return kOk;
@@ -166,6 +169,7 @@ int Runtime::CreateStream(uint32_t priority, uint32_t flags, void** handle) {
   if (int code = CurrentDevice(&id); code != kOk) {
     return code == kRtContextNull ? Fail(code, "this thread has no device; call aclrtSetDevice first") : code;
   }
+  if (int code = CheckNotLost(id); code != kOk) return code;
   if (streams_.size() >= kMaxStreams) {
     return Fail(kRtNoStreamResource, absl::StrCat("all ", kMaxStreams, " streams are in use; destroy some, or reuse them"));
   }
@@ -269,6 +273,14 @@ int Submit(void* stream, const char* name, Task task) {
   if (target == nullptr) return stream == nullptr ? kRtContextNull : kRtInvalidHandle;
   return target->Submit(name, SmallTask(std::move(task)));
 }
+
+int Submit(void* stream, const char* name, Task task, std::unique_ptr<const TaskDetails> details) {
+  Stream* target = Runtime::Get().StreamOf(stream);
+  if (target == nullptr) return stream == nullptr ? kRtContextNull : kRtInvalidHandle;
+  return target->Submit(NamedTask{name, std::move(details), SmallTask(std::move(task))});
+}
+
+bool Tracing() { return Hooked(kHookTrace); }
 
 bool IsDevicePointer(const void* pointer) {
   Runtime& runtime = Runtime::Get();

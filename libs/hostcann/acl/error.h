@@ -43,6 +43,7 @@ enum ErrorCode : int {
   kRtMemoryFree = 207002,
   kRtNoStreamResource = 207008,
   kRtInternal = 507000,
+  kRtLostHeartbeat = 507010,
   kRtReportTimeout = 507012,
   kRtAicoreException = 507015,
   kRtStreamSyncTimeout = 507046,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
+#include "libs/hostcann/acl/hooks.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -44,9 +45,12 @@ int Event::Record(Stream& stream) {
     std::lock_guard lock(point_->mutex);
     capture_.reset();
     record = ++recorded_;
+    device_ = stream.device();
   }
   // A captured external event completes anew at every replay, so it counts as done from its own record on.
-  return stream.Submit("event record", [self = shared_from_this(), record] { self->Finish(record); }, TaskKind::kControl);
+  const int code = stream.Submit("event record", [self = shared_from_this(), record] { self->Finish(record); }, TaskKind::kControl);
+  if (code != kOk) Finish(record);  // nobody shall wait for what will not come
+  return code;
 }
 
 int Event::Wait(Stream& stream) {
@@ -104,7 +108,13 @@ int Event::Synchronize(int64_t timeout_ms) {
   } else if (!point_->cv.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready)) {
     return Fail(kRtEventSyncTimeout, absl::StrCat("an event was not reached within ", timeout_ms, " ms"));
   }
-  return kOk;
+  lock.unlock();
+  return CheckDevice();
+}
+
+int Event::CheckDevice() const {
+  std::lock_guard lock(point_->mutex);
+  return device_ < 0 ? int{kOk} : CheckNotLost(device_);
 }
 
 bool Event::Complete() const {

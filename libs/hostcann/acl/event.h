@@ -37,7 +37,8 @@ class Event : public std::enable_shared_from_this<Event> {
   int Reset(Stream& stream);
   // Waits in the calling thread; a negative time-out waits for ever.
   int Synchronize(int64_t timeout_ms);
-  bool Complete() const;  // every record so far has run
+  bool Complete() const;     // every record so far has run
+  int CheckDevice() const;  // 0, or the error when the device of the last record is lost
 
   // Milliseconds from `start` to `end`, both recorded with a time line.
   static int ElapsedMs(const Event& start, const Event& end, float* ms);
@@ -51,6 +52,7 @@ class Event : public std::enable_shared_from_this<Event> {
   const uint32_t flags_;
   const std::shared_ptr<SyncPoint> point_ = std::make_shared<SyncPoint>();  // its mutex guards all below
   uint64_t recorded_ = 0;
+  int device_ = -1;  // of the last record
   std::atomic<uint64_t> done_{0};
   bool flag_ = false;
   int64_t timestamp_ns_ = -1;

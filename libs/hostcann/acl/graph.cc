@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/hooks.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -56,8 +57,10 @@ void Graph::Replay() {
   size_t i = 0;
   try {
     const Stream* stream = Stream::Current();
+    const bool hooked = Hooked();
     for (const size_t n = nodes_.size(); i < n; ++i) {
       Node& node = nodes_[i];
+      if (hooked && stream != nullptr) FaultBeforeTask(stream->device(), node.stream_id, node.named.name);
       if (node.shared == nullptr) {
         node.named.task();
       } else {
@@ -112,13 +115,11 @@ int TaskGroup::Update(const std::shared_ptr<TaskGroup>& group, std::vector<Named
   }
   std::vector<std::shared_ptr<SmallTask>> shared;
   for (NamedTask& task : tasks) shared.push_back(std::make_shared<SmallTask>(std::move(task.task)));
-  stream.Push(
-      "graph update",
-      [group, shared = std::move(shared)] {
-        std::lock_guard lock(group->graph_->update_mutex_);
-        for (size_t i = 0; i < shared.size(); ++i) group->graph_->nodes_[group->nodes_[i]].shared = shared[i];
-      },
-      TaskKind::kControl);
+  const auto update = [group, shared = std::move(shared)] {
+    std::lock_guard lock(group->graph_->update_mutex_);
+    for (size_t i = 0; i < shared.size(); ++i) group->graph_->nodes_[group->nodes_[i]].shared = shared[i];
+  };
+  stream.Push({"graph update", nullptr, update}, TaskKind::kControl);
   return kOk;
 }
 
@@ -155,20 +156,21 @@ Capture::Branch* Capture::FindBranch(const Stream& stream) {
   return it == branches_.end() ? nullptr : &it->second;
 }
 
-int Capture::Add(Stream& stream, const char* name, SmallTask task) {
+int Capture::Add(Stream& stream, NamedTask named) {
   std::lock_guard lock(mutex_);
   if (!invalid_.empty()) return FailInvalid();
   Branch* branch = FindBranch(stream);
   if (branch == nullptr) return Fail(kRtStreamNotCaptured, absl::StrCat("stream ", stream.id(), " has left the capture"));
   Graph::Node node;
-  node.named.name = name;
+  node.named.name = named.name;
+  node.named.details = std::move(named.details);
   node.stream_id = stream.id();
   if (branch->in_group) {
     node.updatable = true;
-    node.shared = std::make_shared<SmallTask>(std::move(task));
+    node.shared = std::make_shared<SmallTask>(std::move(named.task));
     branch->group.push_back(graph_->nodes_.size());
   } else {
-    node.named.task = std::move(task);
+    node.named.task = std::move(named.task);
   }
   graph_->nodes_.push_back(std::move(node));
   ++branch->seen[&stream];

@@ -84,7 +84,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool invalidated() const;
 
   void Begin();
-  int Add(Stream& stream, const char* name, SmallTask task);
+  int Add(Stream& stream, NamedTask named);
   int Mark(Stream& stream, CaptureClock* clock);              // an event record
   int Join(Stream& stream, const CaptureClock& clock);        // an event wait; may bring a stream into the capture
   int Refuse(int code, const std::string& text);              // invalidates; returns code

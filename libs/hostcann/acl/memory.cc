@@ -16,6 +16,7 @@
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
+#include "libs/hostcann/acl/hooks.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -61,6 +62,7 @@ int CheckSide(const char* what, const char* side, const void* pointer, uint64_t 
                                                  wants_device ? "device memory" : "host memory", KindName(info.kind)));
   }
   if (info.kind == PointerKind::kDevice) {
+    if (int code = CheckNotLost(info.device); code != kOk) return code;
     const uint64_t left = info.size_bytes - (Address(pointer) - Address(info.base));
     if (bytes > left) {
       return Fail(kRtParamInvalid,

@@ -9,7 +9,9 @@
 #define LIBS_HOSTCANN_ACL_RUNTIME_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "libs/tiling/executor.h"
@@ -24,6 +26,17 @@ using Task = std::function<void()>;
 // or a task group is being updated. `name` must live forever. Returns 0 or an ACL error code, with the reason as recent error.
 int Submit(void* stream, const char* name, Task task);
 
+// What a trace (JUMAR_TRACE) tells of a task besides its name and its times. To be made only while Tracing().
+struct TaskDetails {
+  enum Kind : int { kOperator, kCopy, kCollective };
+  Kind kind = kOperator;
+  uint64_t bytes = 0;     // read and written, together
+  double flops = 0;       // multiplications and additions; 0: not counted
+  std::string arguments;  // members of a JSON object: "\"self\": \"float16[2, 3]\", \"dim\": 1"
+};
+bool Tracing();
+int Submit(void* stream, const char* name, Task task, std::unique_ptr<const TaskDetails> details);
+
 // What aclGetRecentErrMsg returns to this thread; the newest message comes first.
 void SetRecentError(const std::string& message);
 
@@ -33,6 +46,23 @@ bool IsDevicePointer(const void* pointer);
 // Sets device memory to zero, within a task. Pages of a long range go back to the system instead of being written, so that zeroing a
 // cache of many GiB takes no memory until it is used.
 void ZeroDeviceMemory(void* pointer, size_t bytes);
+
+// What JUMAR_FAULTS asks of the next collective of this rank (docs/faults.md). Whoever runs the collective does it.
+struct CollectiveFault {
+  enum Kind : int {
+    kNone,
+    kDrop,     // this rank takes no part, so that the others time out
+    kCorrupt,  // this rank's result gets wrong bytes
+    kDelay,    // by delay_ms, before it takes part
+    kExit,     // the process ends at once with exit_code
+  };
+  Kind kind = kNone;
+  int delay_ms = 0;
+  int exit_code = 0;
+  const char* rule = "";  // "JUMAR_FAULTS rule 1, '...'", for the message
+};
+// Call once per collective and rank, in the order of the calls: the rules count. `op` is the name of the C function, "HcclAllReduce".
+CollectiveFault NextCollectiveFault(const char* op, int rank);
 
 // The thread pool of the process. All streams share it, so that the cores are never oversubscribed.
 tiling::Executor& ComputeExecutor();

@@ -51,7 +51,7 @@ Stream* Stream::Current() { return t_current; }
 
 bool TaskInterrupted() { return t_current != nullptr && t_current->aborted(); }
 
-void Stream::Push(const char* name, SmallTask task, TaskKind kind) {
+void Stream::Push(NamedTask named, TaskKind kind) {
   bool wake;
   {
     std::unique_lock lock(mutex_);
@@ -66,7 +66,7 @@ void Stream::Push(const char* name, SmallTask task, TaskKind kind) {
       Runtime::Get().OnFirstWorker();
       worker_ = std::thread([self = shared_from_this()] { self->Run(); });
     }
-    incoming_.push_back(Entry{{name, std::move(task)}, kind});
+    incoming_.push_back(Entry{std::move(named), kind});
     submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
     wake = std::exchange(sleeping_, false);
   }
@@ -114,6 +114,7 @@ void Stream::Execute(Entry& entry) {
       aborted() || (failed_.load(std::memory_order_relaxed) && stop_on_failure_.load(std::memory_order_relaxed));
   if (skip && entry.kind == TaskKind::kWork) return;
   try {
+    if (Hooked(kHookFaults) && entry.kind == TaskKind::kWork) FaultBeforeTask(device_, id_, entry.named.name);
     entry.named.task();
   } catch (const TaskError& error) {
     RecordFailure(error.code(), absl::StrCat(entry.named.name, ": ", error.what()));
@@ -157,6 +158,7 @@ int Stream::Synchronize(int64_t timeout_ms) {
                                                      submitted_.load() - completed_.load(), " tasks are left"));
     }
   }
+  if (int code = CheckNotLost(device_); code != kOk) return code;
   if (!failed_.load(std::memory_order_relaxed)) return kOk;
   std::lock_guard lock(failure_mutex_);
   const int code = std::exchange(failure_code_, 0);
@@ -182,15 +184,7 @@ void Stream::Abort() {
   }
   wake_.notify_all();
   space_.notify_all();
-  std::shared_ptr<SyncPoint> point;
-  {
-    std::lock_guard lock(blocked_mutex_);
-    point = blocked_on_;
-  }
-  if (point != nullptr) {
-    std::lock_guard lock(point->mutex);
-    point->cv.notify_all();
-  }
+  WakeBlocked();
   if (worker_.joinable()) {
     if (t_current == this) {
       worker_.detach();
@@ -202,6 +196,17 @@ void Stream::Abort() {
   sync_.notify_all();
 }
 
+void Stream::WakeBlocked() {
+  std::shared_ptr<SyncPoint> point;
+  {
+    std::lock_guard lock(blocked_mutex_);
+    point = blocked_on_;
+  }
+  if (point == nullptr) return;
+  std::lock_guard lock(point->mutex);
+  point->cv.notify_all();
+}
+
 bool Stream::Await(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms) {
   Stream* self = t_current;
   if (self != nullptr) {
@@ -211,7 +216,8 @@ bool Stream::Await(const std::shared_ptr<SyncPoint>& point, const std::function<
   bool is_ready;
   {
     std::unique_lock lock(point->mutex);
-    while (!(is_ready = ready()) && !(self != nullptr && self->aborted())) {
+    const auto gives_up = [self] { return self != nullptr && (self->aborted() || DeviceLost(self->device_)); };
+    while (!(is_ready = ready()) && !gives_up()) {
       if (poll_ms > 0) {
         point->cv.wait_for(lock, std::chrono::milliseconds(poll_ms));
       } else {
@@ -257,7 +263,7 @@ std::vector<NamedTask> Stream::LeaveUpdate(std::shared_ptr<TaskGroup>* group) {
   return std::move(update_tasks_);
 }
 
-int Stream::SubmitSlow(const char* name, SmallTask task) {
+int Stream::SubmitSlow(NamedTask named, TaskKind kind) {
   std::unique_lock lock(mode_mutex_);
   switch (mode_.load(std::memory_order_relaxed)) {
     case Mode::kQueue:
@@ -265,14 +271,14 @@ int Stream::SubmitSlow(const char* name, SmallTask task) {
     case Mode::kCapture: {
       const std::shared_ptr<Capture> capture = capture_;
       lock.unlock();
-      return capture->Add(*this, name, std::move(task));
+      return capture->Add(*this, std::move(named));
     }
     case Mode::kUpdate:
-      update_tasks_.push_back({name, std::move(task)});
+      update_tasks_.push_back(std::move(named));
       return kOk;
   }
   lock.unlock();
-  Push(name, std::move(task), TaskKind::kWork);
+  Push(std::move(named), kind);
   return kOk;
 }
 

@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/acl/task.h"
 
 namespace jumar::hostcann {
@@ -30,6 +32,7 @@ struct SyncPoint {
 
 struct NamedTask {
   const char* name = "";
+  std::unique_ptr<const TaskDetails> details;  // while tracing, or null
   SmallTask task;
 };
 
@@ -48,12 +51,18 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Appends, records or collects (see above). Returns an error code.
   int Submit(const char* name, SmallTask task, TaskKind kind = TaskKind::kWork) {
-    if (mode_.load(std::memory_order_acquire) != Mode::kQueue) return SubmitSlow(name, std::move(task));
-    Push(name, std::move(task), kind);
+    return Submit(NamedTask{name, nullptr, std::move(task)}, kind);
+  }
+  int Submit(NamedTask named, TaskKind kind = TaskKind::kWork) {
+    if (Hooked()) {
+      if (int code = CheckNotLost(device_); code != 0) return code;
+    }
+    if (mode_.load(std::memory_order_acquire) != Mode::kQueue) return SubmitSlow(std::move(named), kind);
+    Push(std::move(named), kind);
     return 0;
   }
   // Appends to the queue in any mode.
-  void Push(const char* name, SmallTask task, TaskKind kind);
+  void Push(NamedTask named, TaskKind kind);
 
   // Waits until all that was submitted has run. A negative time-out waits for ever. Tells and clears the stream's failure.
   int Synchronize(int64_t timeout_ms);
@@ -66,10 +75,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void CloseWhenIdle();
   // Drops what is queued, wakes a waiting task, and joins the worker once the running task has returned.
   void Abort();
+  // Lets a task that waits look again (see Await).
+  void WakeBlocked();
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
 
-  // For a task that runs on a worker: waits at `point` until `ready()` (called under its mutex) or until the stream is aborted.
-  // Returns false when aborted. `poll_ms` > 0 also looks again every so often.
+  // For a task that runs on a worker: waits at `point` until `ready()` (called under its mutex), or until the stream is aborted or its
+  // device lost, which returns false. `poll_ms` > 0 also looks again every so often.
   static bool Await(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms = 0);
   static Stream* Current();  // of this worker thread, or null
 
@@ -89,7 +100,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     TaskKind kind = TaskKind::kWork;
   };
 
-  int SubmitSlow(const char* name, SmallTask task);
+  int SubmitSlow(NamedTask named, TaskKind kind);
   void Run();
   bool TakeBatch();
   void Execute(Entry& entry);

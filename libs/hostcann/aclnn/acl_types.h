@@ -10,8 +10,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "libs/hostcann/acl/runtime.h"
 
 namespace jumar::hostcann::aclnn {
 
@@ -99,6 +102,7 @@ struct aclOpExecutor {
   const char* name;
   std::function<void()> task;
   std::atomic<uint64_t>* launches;  // counter of the operator
+  std::unique_ptr<const jumar::hostcann::TaskDetails> details = nullptr;  // while tracing
 };
 
 namespace jumar::hostcann::aclnn {

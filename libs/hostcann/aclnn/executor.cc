@@ -18,7 +18,7 @@ int Launch(aclOpExecutor* executor, void* stream) {
   }
   std::unique_ptr<aclOpExecutor> owned(executor);
   owned->launches->fetch_add(1, std::memory_order_relaxed);
-  return Submit(stream, owned->name, std::move(owned->task));
+  return Submit(stream, owned->name, std::move(owned->task), std::move(owned->details));
 }
 
 }  // namespace jumar::hostcann::aclnn

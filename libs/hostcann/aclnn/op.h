@@ -42,6 +42,7 @@
 
 #include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/aclnn/acl_types.h"
+#include "libs/hostcann/aclnn/describe.h"
 #include "libs/hostcann/aclnn/foreach.h"
 
 namespace jumar::hostcann::aclnn {
@@ -210,13 +211,23 @@ void RunGuarded(const char* op, const Task& task);
 // Turns what goes wrong while an operator is prepared into its error code and the recent error message.
 int ReportFailure(const char* op, const std::exception& error);
 
-template <class MakeTask>
-int Prepare(const Row& row, uint64_t* workspace_size, aclOpExecutor** executor, const MakeTask& make_task) {
+// What a trace tells of the call; `values` are the arguments of the row.
+template <class... C>
+std::unique_ptr<const TaskDetails> Describe(const Row& row, const C&... values) {
+  Description description(row.name, row.arguments);
+  (description.Add(values), ...);
+  return description.Finish();
+}
+
+template <class MakeTask, class MakeDetails>
+int Prepare(const Row& row, uint64_t* workspace_size, aclOpExecutor** executor, const MakeTask& make_task,
+            const MakeDetails& make_details) {
   try {
     arg::NotNull("workspaceSize", workspace_size);
     arg::NotNull("executor", executor);
     *workspace_size = 0;
     *executor = new aclOpExecutor{row.name, [op = row.name, task = Task(make_task())] { RunGuarded(op, task); }, &row.launches};
+    if (Tracing()) (*executor)->details = make_details();
     return kOk;
   } catch (const std::exception& error) {
     return ReportFailure(row.name, error);
@@ -270,7 +281,9 @@ int Launch(aclOpExecutor* executor, void* stream);  // submits and destroys it
   static const ::jumar::hostcann::aclnn::Row Row_##Name("aclnn" #Name, #__VA_ARGS__);                              \
   ACLNN_EXPORT int aclnn##Name##GetWorkspaceSize(JUMAR_MAP(JUMAR_C_PARAM, __VA_ARGS__), uint64_t* workspace_size_, \
                                                  aclOpExecutor** executor_) {                                      \
-    return ::jumar::hostcann::aclnn::Prepare(Row_##Name, workspace_size_, executor_, MakeTask);                    \
+    return ::jumar::hostcann::aclnn::Prepare(                                                                      \
+        Row_##Name, workspace_size_, executor_, MakeTask,                                                          \
+        [&] { return ::jumar::hostcann::aclnn::Describe(Row_##Name, JUMAR_MAP(JUMAR_NAME, __VA_ARGS__)); });       \
   }                                                                                                                \
   ACLNN_EXPORT int aclnn##Name(void* /*workspace*/, uint64_t /*size*/, aclOpExecutor* executor, void* stream) {    \
     return ::jumar::hostcann::aclnn::Launch(executor, stream);                                                     \

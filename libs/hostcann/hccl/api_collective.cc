@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/hccl/api.h"
+#include "libs/hostcann/hccl/group.h"
 #include "libs/hostcann/hccl/hccl_api.h"
 #include "libs/hostcann/hccl/reduce.h"
 
@@ -68,7 +69,7 @@ class Call {
 
   int Submit(void* stream) {
     if (!ok()) return code_;
-    return communicator_->Submit(std::move(operation_), stream) == 0 ? kHcclSuccess : kHcclRuntime;
+    return SubmitOrCollect(communicator_, std::move(operation_), stream);
   }
 
  private:
@@ -85,23 +86,24 @@ class Call {
   int code_ = kHcclSuccess;
 };
 
-// Sends and receives of a batch to this rank itself must come in pairs.
-void CheckOwnMessages(Call& call) {
+}  // namespace
+
+bool OwnMessagesPair(const Operation& operation, uint32_t rank) {
   std::vector<const PointToPoint*> sends, receives;
-  for (const PointToPoint& message : call.operation().messages) {
-    if (message.peer == call.rank()) (message.send ? sends : receives).push_back(&message);
+  for (const PointToPoint& message : operation.messages) {
+    if (message.peer == rank) (message.send ? sends : receives).push_back(&message);
   }
   bool paired = sends.size() == receives.size();
   for (size_t i = 0; paired && i < sends.size(); ++i) {
     paired = sends[i]->count == receives[i]->count && sends[i]->type == receives[i]->type;
   }
   if (!paired) {
-    call.Refuse(kHcclParameter, absl::StrCat("rank ", call.rank(), " is this rank; what it sends to itself must be received in the same "
-                                             "HcclBatchSendRecv, with the same count and type"));
+    Fail(kHcclParameter, absl::StrCat(operation.name, ": rank ", rank, " is this rank; what it sends to itself must be received in the same ",
+                                      "batch, with the same count and type"));
   }
+  return paired;
 }
 
-}  // namespace
 }  // namespace jumar::hostcann
 
 using jumar::hostcann::Call;
@@ -216,14 +218,12 @@ int32_t HcclBarrier(void* comm, void* stream) {
 int32_t HcclSend(void* buffer, uint64_t count, int32_t type, uint32_t peer, void* comm, void* stream) {
   Call call(Collective::kPointToPoint, "HcclSend", comm);
   call.Message(true, buffer, count, type, peer);
-  if (call.ok()) CheckOwnMessages(call);
   return call.Submit(stream);
 }
 
 int32_t HcclRecv(void* buffer, uint64_t count, int32_t type, uint32_t peer, void* comm, void* stream) {
   Call call(Collective::kPointToPoint, "HcclRecv", comm);
   call.Message(false, buffer, count, type, peer);
-  if (call.ok()) CheckOwnMessages(call);
   return call.Submit(stream);
 }
 
@@ -234,6 +234,5 @@ int32_t HcclBatchSendRecv(HcclBatchItem* items, uint32_t count, void* comm, void
     if (items[i].kind != 0 && items[i].kind != 1) call.Refuse(kHcclParameter, absl::StrCat("item ", i, " is of no kind ", items[i].kind));
     call.Message(items[i].kind == 0, items[i].buffer, items[i].count, items[i].type, items[i].peer);
   }
-  if (call.ok()) CheckOwnMessages(call);
   return call.Submit(stream);
 }

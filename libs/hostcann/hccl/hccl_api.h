@@ -76,6 +76,9 @@ int32_t HcclSend(void* buffer, uint64_t count, int32_t type, uint32_t peer, void
 int32_t HcclRecv(void* buffer, uint64_t count, int32_t type, uint32_t peer, void* comm, void* stream);
 int32_t HcclBatchSendRecv(HcclBatchItem* items, uint32_t count, void* comm, void* stream);
 
+int32_t HcclGroupStart();
+int32_t HcclGroupEnd();
+
 }  // extern "C"
 
 #endif  // LIBS_HOSTCANN_HCCL_HCCL_API_H_

@@ -15,6 +15,7 @@ _RUNTIME = (
     "libascendcl.so",
     "libacl_op_compiler.so",
     "libhccl.so",
+    "libhcomm.so",
     "libge_runner.so",
     "libgraph.so",
     "libacl_tdt_channel.so",

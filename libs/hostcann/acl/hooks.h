@@ -1,0 +1,43 @@
+// What watches or disturbs the runtime when it is asked to: faults (faults.h), schedule fuzzing (fuzz.h), tracing (trace.h).
+//
+// One word says what is on. With all of it off, a call or a task pays one predictable branch.
+#ifndef LIBS_HOSTCANN_ACL_HOOKS_H_
+#define LIBS_HOSTCANN_ACL_HOOKS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "libs/hostcann/acl/config.h"
+#include "libs/hostcann/acl/faults.h"
+
+namespace jumar::hostcann {
+
+inline constexpr uint32_t kHookFaults = 1;
+inline constexpr uint32_t kHookTrace = 2;
+
+extern std::atomic<uint32_t> g_hooks;
+inline uint32_t Hooks() { return g_hooks.load(std::memory_order_relaxed); }
+inline bool Hooked() { return __builtin_expect(Hooks() != 0, 0); }
+inline bool Hooked(uint32_t which) { return __builtin_expect((Hooks() & which) != 0, 0); }
+
+// Turns on what the configuration asks for; before the first stream.
+void InstallHooks(const Config& config);
+
+// ---- faults
+// Replaces the rules in force and revives lost devices: for tests. No stream may be running.
+void InstallFaults(std::vector<FaultRule> rules);
+
+// 0, or the error that an allocation of device memory must return.
+int FaultOnAllocation(int device, uint64_t bytes);
+
+bool DeviceLost(int device);
+// 0, or the error that every call returns for a device that is lost.
+int CheckNotLost(int device);
+
+// Before a task runs: holds it up, or throws the TaskError that it shall fail with.
+void FaultBeforeTask(int device, int stream, const char* name);
+
+}  // namespace jumar::hostcann
+
+#endif  // LIBS_HOSTCANN_ACL_HOOKS_H_
