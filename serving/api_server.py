@@ -106,8 +106,8 @@ def check_early(argv: list[str]) -> None:
 
 
 def is_single_server(args: Namespace) -> bool:
-    """Whether one API server with one engine does it; vLLM's launcher starts the rest."""
-    several = args.api_server_count not in (None, 1) or args.data_parallel_size > 1
+    """Whether one API server does it, for one engine or for data-parallel ones; vLLM's launcher starts the rest."""
+    several = args.api_server_count not in (None, 1)
     return not (several or args.headless or args.grpc or args.data_parallel_rank is not None)
 
 

@@ -10,6 +10,8 @@ from jumar_hostcann import probe
 from vllm.logger import init_logger
 from vllm.platforms.interface import Platform, PlatformEnum
 
+from jumar import devices
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
@@ -34,6 +36,8 @@ class AscendPlatform(Platform):
     dispatch_key = "PrivateUse1"
     dist_backend = "hccl"
     ray_device_key = "NPU"
+    # vLLM gives each Ray worker its device's number; Ray must not hide the others as well.
+    ray_noset_device_env_vars = ["RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"]
     device_control_env_var = "ASCEND_RT_VISIBLE_DEVICES"
     # Nothing is compiled by Inductor: it has no NPU code generator that we ship.
     simple_compile_backend = "eager"
@@ -179,6 +183,8 @@ class AscendPlatform(Platform):
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "jumar.worker.AscendWorker"
         parallel.disable_custom_all_reduce = True
+        if probe.choose_backend().is_fallback:
+            devices.provide(parallel)
 
         # vLLM's asynchronous output copy is written against torch.cuda's streams (docs/upstream.md).
         vllm_config.scheduler_config.async_scheduling = False

@@ -12,6 +12,7 @@ from vllm.config import CUDAGraphMode
 from vllm.distributed.parallel_state import cleanup_dist_env_and_memory, get_pp_group
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
+from vllm.platforms.interface import set_assigned_physical_gpu_ids
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.utils.mem_utils import MemorySnapshot
 from vllm.utils.torch_utils import set_random_seed
@@ -28,20 +29,15 @@ class AscendWorker(Worker):
     """Overrides are listed with their reasons in docs/upstream.md."""
 
     def init_device(self) -> None:
-        count = torch.npu.device_count()
-        if self.local_rank >= count:
-            raise ValueError(
-                f"rank {self.local_rank} has no device: {count} NPU(s) are visible. Lower the parallel sizes, "
-                "widen ASCEND_RT_VISIBLE_DEVICES or, without an NPU, set JUMAR_DEVICES"
-            )
-        self.device = torch.device(f"npu:{self.local_rank}")
+        index = self._device_index()
+        self.device = torch.device(f"npu:{index}")
         torch.npu.set_device(self.device)
         current_platform.check_if_supports_dtype(self.model_config.dtype)
         init_worker_distributed_environment(
             self.vllm_config,
             self.rank,
             self.distributed_init_method,
-            self.local_rank,
+            index,
             current_platform.dist_backend,
         )
         # At exit torch_npu destroys every process group; vLLM must have closed its own by then.
@@ -52,6 +48,24 @@ class AscendWorker(Worker):
         self.init_snapshot = MemorySnapshot(device=self.device)
         self.requested_memory = request_memory(self.init_snapshot, self.cache_config)
         self._init_workspace_and_model_runner()
+
+    def _device_index(self) -> int:
+        """Which of the visible devices this rank takes. Data-parallel ranks get theirs from vLLM, as a list."""
+        assigned = self.parallel_config.assigned_physical_gpu_ids
+        if assigned is not None:
+            set_assigned_physical_gpu_ids(assigned)
+        count = torch.npu.device_count()
+        try:
+            index = current_platform.logical_device_id_to_visible_device_id(self.local_rank)
+        except (IndexError, RuntimeError):
+            index = count
+        if index >= count:
+            raise ValueError(
+                f"rank {self.rank} (local rank {self.local_rank} of devices {assigned or 'in order'}) has no device: "
+                f"{count} NPU(s) are visible. Lower the parallel sizes, widen ASCEND_RT_VISIBLE_DEVICES or, without an "
+                "NPU, raise JUMAR_DEVICES"
+            )
+        return index
 
     def _make_model_runner(self) -> AscendModelRunner:
         return AscendModelRunner(self.vllm_config, self.device)

@@ -98,6 +98,10 @@ def _python_headers(ctx, base):
         return {"include": "%s/python%s" % (include, base["minor"]), "arch_include": include}
     return {"include": "", "arch_include": "", "include_error": "Python.h is not in %s. Install it (Debian: apt-get install python%s-dev)." % (base["include"], base["minor"])}
 
+def _without(lock, names):
+    """The lines of a lock, less the packages that are named."""
+    return "".join([line + "\n" for line in lock.split("\n") if line.split("==")[0] not in names])
+
 def _impl(ctx):
     arch = _run(ctx, ["uname", "-m"], "uname").strip()
     lock = [label for label, machine in ctx.attr.locks.items() if machine == arch]
@@ -108,7 +112,10 @@ def _impl(ctx):
             ctx.attr.python_version,
         ))
     lock = ctx.path(lock[0])
-    vllm_lock = ctx.path(ctx.attr.vllm_lock)
+    wheels = _without(ctx.read(lock), ctx.attr.leave_out)
+    for extra in ctx.attr.more_locks:
+        wheels += ctx.read(extra)
+    sources = ctx.read(ctx.attr.vllm_lock) if ctx.attr.vllm_lock else ""
     base = _base_python(ctx)
 
     # The folder's name is in every py_binary's launcher, so that another lock or another interpreter
@@ -118,8 +125,8 @@ def _impl(ctx):
         "-I",
         "-c",
         "import hashlib, sys; print(hashlib.sha256(' '.join(sys.argv[1:]).encode()).hexdigest()[:12])",
-        ctx.read(lock),
-        ctx.read(vllm_lock),
+        wheels,
+        sources,
         base["python"],
         base["version"],
     ], "hashing the lock").strip()
@@ -130,13 +137,16 @@ def _impl(ctx):
     pip = _pip(ctx, base, python)
 
     # torch by itself: if this machine's pip can't find it, that shows before anything else is downloaded.
-    ctx.file("torch.lock", "\n".join([line for line in ctx.read(lock).split("\n") if line.startswith("torch==")]))
+    ctx.file("torch.lock", "\n".join([line for line in wheels.split("\n") if line.startswith("torch==")]))
     ctx.report_progress("installing torch")
     _install(ctx, pip, ["--only-binary=:all:", "--requirement", ctx.path("torch.lock")], "torch")
-    ctx.report_progress("installing the packages in requirements.lock")
-    _install(ctx, pip, ["--only-binary=:all:", "--requirement", lock], "the packages in requirements.lock")
-    ctx.report_progress("building vLLM from its source distribution")
-    _install(ctx, [python, "-I", "-m", "pip"], ["--no-binary=vllm", "--no-build-isolation", "--requirement", vllm_lock], "vLLM")
+    ctx.file("wheels.lock", wheels)
+    ctx.report_progress("installing the locked packages")
+    _install(ctx, pip, ["--only-binary=:all:", "--requirement", ctx.path("wheels.lock")], "the locked packages")
+    if sources:
+        ctx.file("sources.lock", sources)
+        ctx.report_progress("building vLLM from its source distribution")
+        _install(ctx, [python, "-I", "-m", "pip"], ["--no-binary=vllm", "--no-build-isolation", "--requirement", ctx.path("sources.lock")], "vLLM")
 
     # Tests see the environment read-only, and would compile torch's 2,000 modules again each time.
     # (Some packages ship files that don't compile: no matter.)
@@ -149,14 +159,14 @@ def _impl(ctx):
     # -P: the folder of a script (its real one, in the source tree) isn't put on sys.path; -s: nor are the
     # user's own packages. Not -I: PYTHONPATH is how a target's deps reach it and its child processes.
     ctx.file("launcher-" + digest, "#!/bin/sh\nexec '%s' -P -s \"$@\"\n" % python, executable = True)
+    ctx.file("packages.lock", wheels + sources)
     ctx.file("env.json", json.encode(dict(
         _python_headers(ctx, base),
         launcher = str(ctx.path("launcher-" + digest)),
-        lock = str(lock),
+        lock = str(ctx.path("packages.lock")),
         python = python,
         site = "%s/lib/python%s/site-packages" % (venv, base["minor"]),
         version = base["version"],
-        vllm_lock = str(vllm_lock),
     )))
     ctx.file("BUILD.bazel", 'exports_files(["env.json"])\n')
     ctx.file("WORKSPACE", "workspace(name = %r)\n" % ctx.name)
@@ -164,10 +174,12 @@ def _impl(ctx):
 python_environment = repository_rule(
     implementation = _impl,
     attrs = {
+        "leave_out": attr.string_list(doc = "packages of the lock that this environment doesn't get"),
         "locks": attr.label_keyed_string_dict(mandatory = True, doc = "lock -> the machine (uname -m) that it is for"),
+        "more_locks": attr.label_list(doc = "more wheels"),
         "python_version": attr.string(mandatory = True),
-        "vllm_lock": attr.label(mandatory = True),
-        "vllm_version": attr.string(mandatory = True),
+        "vllm_lock": attr.label(doc = "vLLM's source distribution, to be built without its kernels"),
+        "vllm_version": attr.string(),
         "_apt": attr.label(default = "//third_party/debian:apt.sh"),
     },
     environ = ["JUMAR_PYTHON"],

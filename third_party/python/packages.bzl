@@ -98,7 +98,7 @@ def _locked(text):
 def _impl(ctx):
     env = json.decode(ctx.read(ctx.attr.env))
     build = _HEAD.format(launcher = env["launcher"], python = env["python"])
-    for name in _locked(ctx.read(env["lock"])) + _locked(ctx.read(env["vllm_lock"])):
+    for name in _locked(ctx.read(env["lock"])):
         if name != "torch":
             build += 'py_library(name = "%s")\n' % name.replace("-", "_").replace(".", "_")
     if env["include"]:

@@ -11,6 +11,14 @@ def python_repositories():
         vllm_lock = "//third_party/python:vllm.lock",
         vllm_version = "0.32.0",
     )
+    # Fetched for //benchmarks:vs_vllm_cpu only. torch_npu would look for a CANN in it.
+    python_environment(
+        name = "vllm_cpu_env",
+        leave_out = ["torch-npu"],
+        locks = {"//third_party/python:requirements.lock": "x86_64"},
+        more_locks = ["//third_party/python:vllm_cpu.lock"],
+        python_version = "3.11",
+    )
     python_packages(
         name = "py",
         env = "@py_env//:env.json",

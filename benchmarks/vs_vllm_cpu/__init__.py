@@ -1,0 +1,1 @@
+"""Jumar beside vLLM's own CPU backend."""
