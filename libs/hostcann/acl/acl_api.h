@@ -162,6 +162,17 @@ aclError aclrtEventGetTimestamp(void* event, uint64_t* us);
 aclError aclrtValueWrite(void* address, uint64_t value, uint32_t flags, void* stream);
 aclError aclrtValueWait(void* address, uint64_t value, uint32_t condition, void* stream);
 
+// ---- notifies (api_notify.cc)
+aclError aclrtCreateNotify(void** notify, uint64_t flags);
+aclError aclrtDestroyNotify(void* notify);
+aclError aclrtRecordNotify(void* notify, void* stream);
+aclError aclrtWaitAndResetNotify(void* notify, void* stream, uint32_t timeout_ms);
+aclError aclrtGetNotifyId(void* notify, uint32_t* id);
+aclError aclrtNotifyBatchReset(void** notifies, size_t count);
+aclError aclrtNotifyGetExportKey(void* notify, char* key, size_t length, uint64_t flags);
+aclError aclrtNotifyImportByKey(void** notify, const char* key, uint64_t flags);
+aclError aclrtNotifySetImportPid(void* notify, int32_t* pids, size_t count);
+
 // ---- memory (api_memory.cc)
 aclError aclrtMalloc(void** pointer, size_t bytes, int32_t policy);
 aclError aclrtMallocAlign32(void** pointer, size_t bytes, int32_t policy);

@@ -181,8 +181,11 @@ aclError aclrtGetDeviceSatMode(int32_t* mode) {
   return kOk;
 }
 
+aclError aclrtSetOpWaitTimeout(uint32_t seconds) {
+  SetEventWaitTimeout(int64_t{seconds} * 1000);
+  return kOk;
+}
 // Time-outs of operators guard hardware against hanging kernels; an operator on the host ends.
-aclError aclrtSetOpWaitTimeout(uint32_t) { return kOk; }
 aclError aclrtSetOpExecuteTimeOut(uint32_t) { return kOk; }
 aclError aclrtSetOpExecuteTimeOutV2(uint64_t us, uint64_t* actual_us) {
   if (actual_us != nullptr) *actual_us = us;

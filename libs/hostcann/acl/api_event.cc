@@ -1,5 +1,6 @@
 // Events, and waiting for values in memory.
 #include <atomic>
+#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +14,10 @@ using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
 
 namespace {
 
-// Events of the flag kind are a hardware resource; the others are not limited.
-constexpr size_t kMaxFlagEvents = 65536;
+// Events of the flag kind are a hardware resource, of which a device has so many (page "aclrtCreateEvent" of the API reference); the
+// others are not limited (page "aclrtCreateEventExWithFlag"). Hardware lets a record wait for a free one; a program that never frees
+// one would hang, so that it is told here.
+size_t MaxFlagEvents() { return std::strncmp(ProcessConfig()->soc.name, "Ascend310P", 10) == 0 ? 1023 : 65535; }
 
 int CreateEvent(Event::Kind kind, uint32_t flags, void** handle) {
   if (handle == nullptr) return Fail(kRtParamInvalid, "aclrtCreateEvent: a null pointer");
@@ -22,8 +25,8 @@ int CreateEvent(Event::Kind kind, uint32_t flags, void** handle) {
   if ((flags & kEventIpc) != 0) {
     return Fail(kRtFeatureNotSupport, "hostcann has no events that processes share (ACL_EVENT_IPC)");
   }
-  if (kind == Event::Kind::kFlag && Runtime::Get().events().size() >= kMaxFlagEvents) {
-    return Fail(/*no event resource*/ 207007, absl::StrCat("all ", kMaxFlagEvents, " events are in use; destroy some, or reuse them"));
+  if (kind == Event::Kind::kFlag && Runtime::Get().events().size() >= MaxFlagEvents()) {
+    return Fail(/*no event resource*/ 207007, absl::StrCat("all ", MaxFlagEvents(), " events are in use; destroy some, or reuse them"));
   }
   *handle = Runtime::Get().events().Add(std::make_shared<Event>(kind, flags));
   return *handle == nullptr ? Fail(207007, "too many events; destroy some, or reuse them") : int{kOk};

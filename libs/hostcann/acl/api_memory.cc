@@ -10,6 +10,7 @@
 #include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/memory.h"
 #include "libs/hostcann/acl/runtime.h"
+#include "libs/hostcann/acl/trace.h"
 
 using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
 using jumar::memory::DeviceMemory;
@@ -180,7 +181,14 @@ aclError aclrtGetMemUsageInfo(int32_t device, AclMemUsage* usage, size_t capacit
 aclError aclrtMemcpy(void* dst, size_t dst_bytes, const void* src, size_t bytes, int32_t kind) {
   if (int code = CheckUnsafeCall("aclrtMemcpy"); code != kOk) return code;
   if (int code = CheckCopy("aclrtMemcpy", dst, dst_bytes, src, bytes, kind); code != kOk) return code;
-  if (bytes > 0) std::memcpy(dst, src, bytes);
+  if (bytes == 0) return kOk;
+  if (!Tracing()) {
+    std::memcpy(dst, src, bytes);
+    return kOk;
+  }
+  const auto details = CopyDetails(dst, src, bytes);
+  const TraceSpan span("aclrtMemcpy", details.get());
+  std::memcpy(dst, src, bytes);
   return kOk;
 }
 
@@ -210,7 +218,8 @@ aclError aclrtMemcpy2dAsync(void* dst, size_t dst_pitch, const void* src, size_t
   if (stream == nullptr) return kRtInvalidHandle;
   const Copy2d copy{dst, dst_pitch, src, src_pitch, width, height};
   if (int code = CheckCopy2d("aclrtMemcpy2dAsync", copy, kind); code != kOk) return code;
-  return stream->Submit("memcpy2d", [copy] { copy.Run(); });
+  auto details = Tracing() ? CopyDetails(dst, src, width * height) : nullptr;
+  return stream->Submit({"memcpy2d", std::move(details), [copy] { copy.Run(); }});
 }
 
 aclError aclrtMemcpyBatch(void** dsts, size_t* dst_bytes, void** srcs, size_t* bytes, size_t count, AclCopyBatchAttributes* attributes,

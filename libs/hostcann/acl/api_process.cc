@@ -15,6 +15,7 @@
 #include "libs/hostcann/acl/acl_api.h"
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -81,6 +82,7 @@ aclError aclInit(const char* config_path) {
 aclError aclFinalize() {
   if (!g_initialized.exchange(false)) return Fail(kRepeatFinalize, "aclFinalize without aclInit, or called before");
   Runtime::Get().StopWorkers();
+  FlushTrace();
   return kOk;
 }
 

@@ -2,10 +2,13 @@
 
 #include <sched.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -50,6 +53,18 @@ absl::StatusOr<int> CountVisible(const std::string& text, int devices) {
     }
   }
   return static_cast<int>(ids.size());
+}
+
+// A trace is written into a folder that must be there.
+absl::Status CheckTracePath(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  if (slash + 1 == path.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("JUMAR_TRACE=", path, " names a folder; name a file, such as ", path, "out.json"));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("JUMAR_TRACE=", path, ": no file can be made in ", folder, " (", std::strerror(errno), ")"));
 }
 
 // The limit of the control group that this process is in, or no limit.
@@ -122,6 +137,15 @@ absl::StatusOr<Config> ParseConfig(const std::function<std::string(const char*)>
   absl::StatusOr<std::vector<FaultRule>> faults = ParseFaults(getenv("JUMAR_FAULTS"));
   if (!faults.ok()) return faults.status();
   config.faults = *std::move(faults);
+  if (const std::string seed = getenv("JUMAR_SCHEDULE_FUZZ"); !seed.empty()) {
+    uint64_t value = 0;
+    if (!absl::SimpleAtoi(seed, &value)) {
+      return absl::InvalidArgumentError(absl::StrCat("JUMAR_SCHEDULE_FUZZ=", seed, " is not a whole number from 0 on, the seed"));
+    }
+    config.schedule_fuzz = value;
+  }
+  config.trace = getenv("JUMAR_TRACE");
+  if (absl::Status s = CheckTracePath(config.trace); !s.ok()) return s;
   config.hbm_bytes &= ~((uint64_t{2} << 20) - 1);  // whole pages
   return config;
 }

@@ -5,12 +5,15 @@
 //   JUMAR_HBM_BYTES  memory of one device, e.g. 8589934592, 8GiB, 512M (the chip's, at most half of the RAM, shared by the devices)
 //   JUMAR_THREADS    threads for computing, all streams together       (CPUs in the affinity mask)
 //   JUMAR_FAULTS     faults on demand, see faults.h                      (none)
+//   JUMAR_SCHEDULE_FUZZ  seed of random delays, see fuzz.h                (none)
+//   JUMAR_TRACE      file for a trace, see trace.h                       (none)
 //   ASCEND_RT_VISIBLE_DEVICES  the devices that this process sees, e.g. 0,2; it numbers them from 0        (all)
 #ifndef LIBS_HOSTCANN_ACL_CONFIG_H_
 #define LIBS_HOSTCANN_ACL_CONFIG_H_
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +48,8 @@ struct Config {
   uint64_t hbm_bytes = 0;
   int threads = 1;
   std::vector<FaultRule> faults;
+  std::optional<uint64_t> schedule_fuzz;
+  std::string trace;
 };
 
 // `getenv` returns "" for a variable that is not set.

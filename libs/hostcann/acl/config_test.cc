@@ -61,6 +61,9 @@ TEST(ConfigTest, RefusesWhatMakesNoSenseAndNamesIt) {
                                                                                     {"JUMAR_SOC", "Ascend1"},
                                                                                     {"JUMAR_HBM_BYTES", "1MiB"},
                                                                                     {"JUMAR_FAULTS", "fail-alloc nth=0"},
+                                                                                    {"JUMAR_SCHEDULE_FUZZ", "yes"},
+                                                                                    {"JUMAR_TRACE", "/no/such/folder/out.json"},
+                                                                                    {"JUMAR_TRACE", "/tmp/"},
                                                                                     {"JUMAR_HBM_BYTES", "lots"}}) {
     const auto config = Parse({{name, value}});
     ASSERT_FALSE(config.ok()) << name;

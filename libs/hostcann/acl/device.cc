@@ -11,6 +11,7 @@
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/runtime.h"
+#include "libs/hostcann/acl/trace.h"
 #include "libs/tiling/thread_pool.h"
 
 namespace jumar::hostcann {
@@ -43,7 +44,9 @@ Runtime::Runtime() {
   if (config.ok()) InstallHooks(*config);
   pthread_atfork(nullptr, nullptr, [] {
     Runtime& runtime = Runtime::Get();
-    if (runtime.used_.load(std::memory_order_relaxed)) runtime.forked_.store(true, std::memory_order_relaxed);
+    if (!runtime.used_.load(std::memory_order_relaxed)) return;
+    runtime.forked_.store(true, std::memory_order_relaxed);
+    g_hooks.store(0, std::memory_order_relaxed);  // the trace is the parent's
   });
 }
 
@@ -251,7 +254,12 @@ int Runtime::SynchronizeDevice(int id, int64_t timeout_ms) {
 void Runtime::OnFirstWorker() {
   static std::once_flag once;
   // Registered late, so it runs before the static objects of earlier libraries (ATen's) are destroyed under a running task.
-  std::call_once(once, [] { std::atexit([] { Runtime::Get().StopWorkers(); }); });
+  std::call_once(once, [] {
+    std::atexit([] {
+      Runtime::Get().StopWorkers();
+      FinishTrace();
+    });
+  });
 }
 
 void Runtime::StopWorkers() {

@@ -13,6 +13,7 @@
 #include "libs/hostcann/acl/event.h"
 #include "libs/hostcann/acl/graph.h"
 #include "libs/hostcann/acl/handle_pool.h"
+#include "libs/hostcann/acl/notify.h"
 #include "libs/hostcann/acl/stream.h"
 #include "libs/memory/device/device_memory.h"
 
@@ -67,6 +68,7 @@ class Runtime {
   size_t num_streams() const { return streams_.size(); }
 
   HandlePool<Event>& events() { return events_; }
+  HandlePool<Notify>& notifies() { return notifies_; }
   HandlePool<Graph>& graphs() { return graphs_; }
   HandlePool<TaskGroup>& groups() { return groups_; }
 
@@ -87,6 +89,7 @@ class Runtime {
   HandlePool<Context> contexts_;
   HandlePool<Stream> streams_;
   HandlePool<Event> events_;
+  HandlePool<Notify> notifies_;
   HandlePool<Graph> graphs_;
   HandlePool<TaskGroup> groups_;
   std::mutex live_mutex_;

@@ -7,6 +7,7 @@
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -15,9 +16,18 @@ int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+std::atomic<int64_t> g_wait_timeout_ms{0};
+
+uint64_t NextNumber() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
-Event::Event(Kind kind, uint32_t flags) : kind_(kind), flags_(flags) {}
+void SetEventWaitTimeout(int64_t ms) { g_wait_timeout_ms.store(ms, std::memory_order_relaxed); }
+
+Event::Event(Kind kind, uint32_t flags) : number_(NextNumber()), kind_(kind), flags_(flags) {}
 
 bool Event::InCapture() const {
   const std::shared_ptr<Capture> capture = capture_.lock();
@@ -25,6 +35,7 @@ bool Event::InCapture() const {
 }
 
 void Event::Finish(uint64_t record) {
+  TraceArrow(ArrowOf(record), /*starts=*/true);
   std::lock_guard lock(point_->mutex);
   done_.store(std::max(done_.load(std::memory_order_relaxed), record), std::memory_order_release);
   flag_ = true;
@@ -70,22 +81,28 @@ int Event::Wait(Stream& stream) {
                                         "record it in the capture, or use an external event"));
     }
   }
-  const auto self = shared_from_this();
-  if (kind_ == Kind::kFlag) {
-    return stream.Submit("event wait", [self] { Stream::Await(self->point_, [&] { return self->flag_; }); }, TaskKind::kControl);
-  }
+  if (kind_ == Kind::kFlag) return SubmitWait(stream, 0);
   uint64_t record;
   {
     std::lock_guard lock(point_->mutex);
     record = recorded_;
   }
   if (done_.load(std::memory_order_acquire) >= record && !external()) return kOk;
-  return stream.Submit(
-      "event wait",
-      [self, record] {
-        Stream::Await(self->point_, [&] { return self->done_.load(std::memory_order_relaxed) >= record; });
-      },
-      TaskKind::kControl);
+  return SubmitWait(stream, record);
+}
+
+int Event::SubmitWait(Stream& stream, uint64_t record) {
+  const int64_t timeout_ms = g_wait_timeout_ms.load(std::memory_order_relaxed);
+  const auto wait = [self = shared_from_this(), record, timeout_ms] {
+    const auto ready = [&] {
+      return self->kind_ == Kind::kFlag ? self->flag_ : self->done_.load(std::memory_order_relaxed) >= record;
+    };
+    Stream::AwaitWithin(self->point_, ready, timeout_ms, [&] {
+      return absl::StrCat("an event was not recorded within the ", timeout_ms / 1000, " s of aclrtSetOpWaitTimeout");
+    });
+    if (self->kind_ == Kind::kCounted) TraceArrow(self->ArrowOf(record), /*starts=*/false);
+  };
+  return stream.Submit("event wait", wait, TaskKind::kControl);
 }
 
 int Event::Reset(Stream& stream) {

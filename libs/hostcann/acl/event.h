@@ -23,6 +23,9 @@ inline constexpr uint32_t kEventIpc = 0x40;
 // How many tasks of each stream of a capture come before a point.
 using CaptureClock = std::map<const Stream*, uint64_t>;
 
+// How long a stream waits for an event before the wait fails (aclrtSetOpWaitTimeout); 0: for ever. Waits that are submitted later use it.
+void SetEventWaitTimeout(int64_t ms);
+
 class Event : public std::enable_shared_from_this<Event> {
  public:
   enum class Kind { kCounted, kFlag };
@@ -46,8 +49,12 @@ class Event : public std::enable_shared_from_this<Event> {
 
  private:
   void Finish(uint64_t record);
+  // The arrow that a trace draws from a record to its waits.
+  uint64_t ArrowOf(uint64_t record) const { return (number_ << 24) + record; }
+  int SubmitWait(Stream& stream, uint64_t record);
   bool InCapture() const;  // recorded into a capture that is still open
 
+  const uint64_t number_;
   const Kind kind_;
   const uint32_t flags_;
   const std::shared_ptr<SyncPoint> point_ = std::make_shared<SyncPoint>();  // its mutex guards all below

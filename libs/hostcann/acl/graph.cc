@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -56,20 +57,14 @@ void Graph::Replay() {
   std::lock_guard one_at_a_time(replay_mutex_);
   size_t i = 0;
   try {
-    const Stream* stream = Stream::Current();
-    const bool hooked = Hooked();
+    Stream* stream = Stream::Current();
+    const bool hooked = Hooked() && stream != nullptr;
+    if (hooked && Hooked(kHookFuzz) && order_.size() == nodes_.size()) return ReplayShuffled(*stream, i);
     for (const size_t n = nodes_.size(); i < n; ++i) {
-      Node& node = nodes_[i];
-      if (hooked && stream != nullptr) FaultBeforeTask(stream->device(), node.stream_id, node.named.name);
-      if (node.shared == nullptr) {
-        node.named.task();
+      if (hooked) {
+        RunHooked(nodes_[i], *stream);
       } else {
-        std::shared_ptr<SmallTask> task;
-        {
-          std::lock_guard lock(update_mutex_);
-          task = node.shared;
-        }
-        (*task)();
+        Run(nodes_[i]);
       }
       if (stream != nullptr && stream->aborted()) return;
     }
@@ -77,6 +72,51 @@ void Graph::Replay() {
     throw TaskError(error.code(), absl::StrCat("node ", i, " (", nodes_[i].named.name, "): ", error.what()));
   } catch (const std::exception& error) {
     throw TaskError(kRtAicoreException, absl::StrCat("node ", i, " (", nodes_[i].named.name, "): ", error.what()));
+  }
+}
+
+inline void Graph::Run(Node& node) {
+  if (node.shared == nullptr) return node.named.task();
+  std::shared_ptr<SmallTask> task;
+  {
+    std::lock_guard lock(update_mutex_);
+    task = node.shared;
+  }
+  (*task)();
+}
+
+void Graph::RunHooked(Node& node, Stream& stream) {
+  if (Hooked(kHookFuzz)) FuzzDelay(stream.fuzz(), /*was_idle=*/false);
+  if (Hooked(kHookFaults)) FaultBeforeTask(stream.device(), node.stream_id, node.named.name);
+  if (!Hooked(kHookTrace)) return Run(node);
+  const TraceSpan span(stream.device(), stream.id(), node.named.name, node.named.details.get(), node.stream_id);
+  Run(node);
+}
+
+void Graph::ReplayShuffled(Stream& stream, size_t& i) {
+  std::map<int, std::vector<size_t>> left;  // by stream, the last node first
+  for (size_t n = nodes_.size(); n-- > 0;) left[nodes_[n].stream_id].push_back(n);
+  std::map<int, uint64_t> done;
+  size_t num_done = 0, barrier = 0;
+  const auto next_barrier = [&] {
+    while (barrier < nodes_.size() && !order_[barrier].barrier) ++barrier;
+  };
+  next_barrier();
+  while (num_done < nodes_.size() && !stream.aborted()) {
+    std::vector<size_t> ready;
+    for (const auto& [unused, nodes] : left) {
+      if (nodes.empty()) continue;
+      const size_t n = nodes.back();
+      const auto has_run = [&](const std::pair<int, uint64_t>& need) { return done[need.first] >= need.second; };
+      const bool fits = n == barrier ? num_done == n : n < barrier;
+      if (fits && std::all_of(order_[n].after.begin(), order_[n].after.end(), has_run)) ready.push_back(n);
+    }
+    i = ready[stream.fuzz().Below(ready.size())];
+    RunHooked(nodes_[i], stream);
+    left[nodes_[i].stream_id].pop_back();
+    ++done[nodes_[i].stream_id];
+    ++num_done;
+    if (i == barrier) ++barrier, next_barrier();
   }
 }
 
@@ -156,7 +196,7 @@ Capture::Branch* Capture::FindBranch(const Stream& stream) {
   return it == branches_.end() ? nullptr : &it->second;
 }
 
-int Capture::Add(Stream& stream, NamedTask named) {
+int Capture::Add(Stream& stream, NamedTask named, TaskKind kind) {
   std::lock_guard lock(mutex_);
   if (!invalid_.empty()) return FailInvalid();
   Branch* branch = FindBranch(stream);
@@ -171,6 +211,11 @@ int Capture::Add(Stream& stream, NamedTask named) {
     branch->group.push_back(graph_->nodes_.size());
   } else {
     node.named.task = std::move(named.task);
+  }
+  if (Hooked(kHookFuzz)) {
+    Graph::NodeOrder order{.after = {}, .barrier = kind == TaskKind::kControl};
+    for (const auto& [other, count] : branch->seen) order.after.emplace_back(other->id(), count);
+    graph_->order_.push_back(std::move(order));
   }
   graph_->nodes_.push_back(std::move(node));
   ++branch->seen[&stream];

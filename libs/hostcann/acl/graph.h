@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "libs/hostcann/acl/event.h"
@@ -51,9 +52,20 @@ class Graph {
     bool updatable = false;
     std::shared_ptr<SmallTask> shared;  // instead of named.task, for a node of a task group: it can be replaced
   };
+  // What must have run before a node, for a replay in another order than that of the capture.
+  struct NodeOrder {
+    std::vector<std::pair<int, uint64_t>> after;  // so many nodes of the stream with this number
+    bool barrier = false;                         // all nodes before it, and none behind it: it may wait for one of them
+  };
+
+  void Run(Node& node);
+  void RunHooked(Node& node, Stream& stream);
+  // Any order that the dependencies allow, drawn by the stream's generator. `i` is the node that runs.
+  void ReplayShuffled(Stream& stream, size_t& i);
 
   const uint32_t id_;
   std::vector<Node> nodes_;
+  std::vector<NodeOrder> order_;  // one per node when captured while schedule fuzzing was on
   std::vector<void*> group_handles_;
   std::mutex replay_mutex_;  // one replay at a time: its nodes share their buffers
   std::mutex update_mutex_;  // guards Node::shared
@@ -84,7 +96,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool invalidated() const;
 
   void Begin();
-  int Add(Stream& stream, NamedTask named);
+  int Add(Stream& stream, NamedTask named, TaskKind kind);
   int Mark(Stream& stream, CaptureClock* clock);              // an event record
   int Join(Stream& stream, const CaptureClock& clock);        // an event wait; may bring a stream into the capture
   int Refuse(int code, const std::string& text);              // invalidates; returns code

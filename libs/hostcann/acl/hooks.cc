@@ -16,6 +16,15 @@ namespace {
 // Rules are never freed: a worker may still be looking at the old ones.
 std::atomic<FaultPlan*> g_plan{nullptr};
 std::atomic<const FaultRule*> g_lost[kMaxDevices] = {};
+std::atomic<uint64_t> g_fuzz_seed{0};
+
+void Turn(uint32_t hook, bool on) {
+  if (on) {
+    g_hooks.fetch_or(hook);
+  } else {
+    g_hooks.fetch_and(~hook);
+  }
+}
 
 std::string LostText(int device, const FaultRule& rule) {
   return absl::StrCat("device ", device, " is lost: it no longer answers (", rule.text,
@@ -28,17 +37,22 @@ std::atomic<uint32_t> g_hooks{0};
 
 void InstallHooks(const Config& config) {
   if (!config.faults.empty()) InstallFaults(config.faults);
+  if (config.schedule_fuzz.has_value()) InstallFuzz(config.schedule_fuzz);
+  Turn(kHookTrace, !config.trace.empty());
 }
+
+void InstallFuzz(std::optional<uint64_t> seed) {
+  g_fuzz_seed.store(seed.value_or(0));
+  Turn(kHookFuzz, seed.has_value());
+}
+
+uint64_t FuzzSeed() { return g_fuzz_seed.load(); }
 
 void InstallFaults(std::vector<FaultRule> rules) {
   for (auto& lost : g_lost) lost.store(nullptr);
   const bool on = !rules.empty();
   g_plan.store(on ? new FaultPlan(std::move(rules)) : nullptr);
-  if (on) {
-    g_hooks.fetch_or(kHookFaults);
-  } else {
-    g_hooks.fetch_and(~kHookFaults);
-  }
+  Turn(kHookFaults, on);
 }
 
 int FaultOnAllocation(int device, uint64_t bytes) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "libs/hostcann/acl/config.h"
@@ -15,6 +16,7 @@ namespace jumar::hostcann {
 
 inline constexpr uint32_t kHookFaults = 1;
 inline constexpr uint32_t kHookTrace = 2;
+inline constexpr uint32_t kHookFuzz = 4;
 
 extern std::atomic<uint32_t> g_hooks;
 inline uint32_t Hooks() { return g_hooks.load(std::memory_order_relaxed); }
@@ -23,6 +25,10 @@ inline bool Hooked(uint32_t which) { return __builtin_expect((Hooks() & which) !
 
 // Turns on what the configuration asks for; before the first stream.
 void InstallHooks(const Config& config);
+
+// The seed of schedule fuzzing; streams that are made later use it. Null turns it off.
+void InstallFuzz(std::optional<uint64_t> seed);
+uint64_t FuzzSeed();
 
 // ---- faults
 // Replaces the rules in force and revives lost devices: for tests. No stream may be running.

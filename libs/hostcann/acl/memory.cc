@@ -17,6 +17,7 @@
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -187,13 +188,16 @@ int CopyAsync(Stream& stream, void* dst, const void* src, uint64_t bytes) {
     if (int code = CheckUnsafeCall("an asynchronous copy with pageable host memory"); code != kOk) return kRtCaptureBlocksAsync;
   }
   const auto copy = [dst, src, bytes] { CopyBytes(dst, src, bytes); };
-  if (stream.capturing() || stream.updating() || !(from_pageable || to_pageable)) return stream.Submit("memcpy", copy);
+  auto details = Tracing() ? CopyDetails(dst, src, bytes) : nullptr;
+  if (stream.capturing() || stream.updating() || !(from_pageable || to_pageable)) {
+    return stream.Submit({"memcpy", std::move(details), copy});
+  }
   if (from_pageable && !to_pageable && bytes <= kMaxStagedBytes) {
     std::shared_ptr<char[]> staged(new char[bytes]);
     memcpy(staged.get(), src, bytes);
-    return stream.Submit("memcpy", [dst, staged, bytes] { CopyBytes(dst, staged.get(), bytes); });
+    return stream.Submit({"memcpy", std::move(details), [dst, staged, bytes] { CopyBytes(dst, staged.get(), bytes); }});
   }
-  if (int code = stream.Submit("memcpy", copy); code != kOk) return code;
+  if (int code = stream.Submit({"memcpy", std::move(details), copy}); code != kOk) return code;
   return stream.Synchronize(-1);
 }
 

@@ -13,11 +13,10 @@
 #include "libs/hostcann/acl/graph.h"
 #include "libs/hostcann/acl/interrupt.h"
 #include "libs/hostcann/acl/openmp.h"
+#include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A short wait is cheaper by polling than by sleeping; a long one must not burn a core.
 constexpr auto kSpin = std::chrono::microseconds(30);
@@ -28,6 +27,7 @@ thread_local Stream* t_current = nullptr;
 // Polls `ready` for a short while, yielding, so that a machine with few cores gets on.
 template <typename Ready>
 bool SpinUntil(const Ready& ready) {
+  using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + kSpin;
   do {
     for (int i = 0; i < 16; ++i) {
@@ -41,7 +41,7 @@ bool SpinUntil(const Ready& ready) {
 }  // namespace
 
 Stream::Stream(int device, int id, uint32_t flags, uint32_t priority)
-    : device_(device), id_(id), flags_(flags), priority_(priority) {}
+    : device_(device), id_(id), flags_(flags), priority_(priority), fuzz_(FuzzSeed(), static_cast<uint64_t>(id)) {}
 
 Stream::~Stream() {
   if (worker_.joinable()) worker_.detach();  // only a worker that closes itself (CloseWhenIdle) gets here
@@ -75,7 +75,9 @@ void Stream::Push(NamedTask named, TaskKind kind) {
 
 bool Stream::TakeBatch() {
   // completed_ counts what this thread took, all of which has run by now.
-  SpinUntil([&] { return submitted_.load(std::memory_order_relaxed) != completed_.load(std::memory_order_relaxed); });
+  const auto some = [&] { return submitted_.load(std::memory_order_relaxed) != completed_.load(std::memory_order_relaxed); };
+  was_idle_ = !some();
+  if (!SpinUntil(some)) TraceIdle();
   std::unique_lock lock(mutex_);
   while (incoming_.empty()) {
     if (closing_ || aborted()) return false;
@@ -114,8 +116,11 @@ void Stream::Execute(Entry& entry) {
       aborted() || (failed_.load(std::memory_order_relaxed) && stop_on_failure_.load(std::memory_order_relaxed));
   if (skip && entry.kind == TaskKind::kWork) return;
   try {
-    if (Hooked(kHookFaults) && entry.kind == TaskKind::kWork) FaultBeforeTask(device_, id_, entry.named.name);
-    entry.named.task();
+    if (Hooked()) {
+      RunHooked(entry);
+    } else {
+      entry.named.task();
+    }
   } catch (const TaskError& error) {
     RecordFailure(error.code(), absl::StrCat(entry.named.name, ": ", error.what()));
   } catch (const std::exception& error) {
@@ -123,6 +128,14 @@ void Stream::Execute(Entry& entry) {
   } catch (...) {
     RecordFailure(kRtAicoreException, absl::StrCat(entry.named.name, ": failed without a message"));
   }
+}
+
+void Stream::RunHooked(Entry& entry) {
+  if (Hooked(kHookFuzz)) FuzzDelay(fuzz_, std::exchange(was_idle_, false));
+  if (Hooked(kHookFaults) && entry.kind == TaskKind::kWork) FaultBeforeTask(device_, id_, entry.named.name);
+  if (!Hooked(kHookTrace)) return entry.named.task();
+  const TraceSpan span(device_, id_, entry.named.name, entry.named.details.get());
+  entry.named.task();
 }
 
 void Stream::RecordFailure(int code, const std::string& text) {
@@ -208,20 +221,40 @@ void Stream::WakeBlocked() {
 }
 
 bool Stream::Await(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms) {
+  return AwaitUntil(point, ready, poll_ms, Clock::time_point::max()) == Waited::kReady;
+}
+
+void Stream::AwaitWithin(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int64_t timeout_ms,
+                         const std::function<std::string()>& text, int poll_ms) {
+  const auto end = timeout_ms == 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
+  if (AwaitUntil(point, ready, poll_ms, end) == Waited::kTooLong) throw TaskError(kRtWaitTimeout, text());
+}
+
+Stream::Waited Stream::AwaitUntil(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms,
+                                  Clock::time_point end) {
   Stream* self = t_current;
   if (self != nullptr) {
     std::lock_guard lock(self->blocked_mutex_);
     self->blocked_on_ = point;
   }
-  bool is_ready;
+  Waited result = Waited::kReady;
   {
     std::unique_lock lock(point->mutex);
-    const auto gives_up = [self] { return self != nullptr && (self->aborted() || DeviceLost(self->device_)); };
-    while (!(is_ready = ready()) && !gives_up()) {
-      if (poll_ms > 0) {
-        point->cv.wait_for(lock, std::chrono::milliseconds(poll_ms));
-      } else {
+    while (!ready()) {
+      if (self != nullptr && (self->aborted() || DeviceLost(self->device_))) {
+        result = Waited::kGaveUp;
+        break;
+      }
+      if (end != Clock::time_point::max() && Clock::now() >= end) {
+        result = Waited::kTooLong;
+        break;
+      }
+      Clock::time_point until = end;
+      if (poll_ms > 0) until = std::min(until, Clock::now() + std::chrono::milliseconds(poll_ms));
+      if (until == Clock::time_point::max()) {
         point->cv.wait(lock);
+      } else {
+        point->cv.wait_until(lock, until);
       }
     }
   }
@@ -229,7 +262,7 @@ bool Stream::Await(const std::shared_ptr<SyncPoint>& point, const std::function<
     std::lock_guard lock(self->blocked_mutex_);
     self->blocked_on_ = nullptr;
   }
-  return is_ready;
+  return result;
 }
 
 std::shared_ptr<Capture> Stream::capture() const {
@@ -271,7 +304,7 @@ int Stream::SubmitSlow(NamedTask named, TaskKind kind) {
     case Mode::kCapture: {
       const std::shared_ptr<Capture> capture = capture_;
       lock.unlock();
-      return capture->Add(*this, std::move(named));
+      return capture->Add(*this, std::move(named), kind);
     }
     case Mode::kUpdate:
       update_tasks_.push_back(std::move(named));

@@ -6,6 +6,7 @@
 #define LIBS_HOSTCANN_ACL_STREAM_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "libs/hostcann/acl/fuzz.h"
 #include "libs/hostcann/acl/hooks.h"
 #include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/acl/task.h"
@@ -82,7 +84,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // For a task that runs on a worker: waits at `point` until `ready()` (called under its mutex), or until the stream is aborted or its
   // device lost, which returns false. `poll_ms` > 0 also looks again every so often.
   static bool Await(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms = 0);
+  // The same for at most `timeout_ms` (0: for ever), after which it throws the TaskError 107019 with text().
+  static void AwaitWithin(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int64_t timeout_ms,
+                          const std::function<std::string()>& text, int poll_ms = 0);
   static Stream* Current();  // of this worker thread, or null
+
+  FuzzRandom& fuzz() { return fuzz_; }  // for tasks of this stream, while schedule fuzzing is on
 
   // ---- capture; see graph.h. The fields below are guarded by the capture's mutex, except for the mode.
   bool capturing() const { return mode_.load(std::memory_order_acquire) == Mode::kCapture; }
@@ -94,16 +101,21 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::vector<NamedTask> LeaveUpdate(std::shared_ptr<TaskGroup>* group);
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class Mode : uint8_t { kQueue, kCapture, kUpdate };
   struct Entry {
     NamedTask named;
     TaskKind kind = TaskKind::kWork;
   };
 
+  enum class Waited { kReady, kGaveUp, kTooLong };
+  static Waited AwaitUntil(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms, Clock::time_point end);
+
   int SubmitSlow(NamedTask named, TaskKind kind);
   void Run();
   bool TakeBatch();
   void Execute(Entry& entry);
+  void RunHooked(Entry& entry);
   void RecordFailure(int code, const std::string& text);
 
   const int device_;
@@ -116,6 +128,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::condition_variable wake_;   // the worker sleeps here
   std::condition_variable space_;  // producers sleep here when the queue is full
   std::vector<Entry> incoming_;
+  FuzzRandom fuzz_;
+  bool was_idle_ = true;      // before the batch; the worker's own
   std::vector<Entry> batch_;  // the worker's own; a member so that a forked child still owns it
   bool sleeping_ = false;
   bool closing_ = false;
