@@ -4,6 +4,7 @@
 //   JUMAR_SOC        chip that aclrtGetSocName tells                   (Ascend910B2)
 //   JUMAR_HBM_BYTES  memory of one device, e.g. 8589934592, 8GiB, 512M (the chip's, at most half of the RAM, shared by the devices)
 //   JUMAR_THREADS    threads for computing, all streams together       (CPUs in the affinity mask)
+//   JUMAR_STRICT     1: host code cannot touch device memory           (0)
 //   ASCEND_RT_VISIBLE_DEVICES  the devices that this process sees, e.g. 0,2; it numbers them from 0        (all)
 #ifndef LIBS_HOSTCANN_ACL_CONFIG_H_
 #define LIBS_HOSTCANN_ACL_CONFIG_H_
@@ -41,6 +42,7 @@ struct Config {
   SocSpec soc;
   uint64_t hbm_bytes = 0;
   int threads = 1;
+  bool strict = false;
 };
 
 // `getenv` returns "" for a variable that is not set.

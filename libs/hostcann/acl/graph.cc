@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/isolation.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -58,6 +59,7 @@ void Graph::Replay() {
     const Stream* stream = Stream::Current();
     for (const size_t n = nodes_.size(); i < n; ++i) {
       Node& node = nodes_[i];
+      const RunningTask running(node.named.name);
       if (node.shared == nullptr) {
         node.named.task();
       } else {

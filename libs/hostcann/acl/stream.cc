@@ -11,6 +11,7 @@
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
+#include "libs/hostcann/acl/isolation.h"
 #include "libs/hostcann/acl/openmp.h"
 
 namespace jumar::hostcann {
@@ -110,6 +111,7 @@ void Stream::Execute(Entry& entry) {
   const bool skip =
       aborted() || (failed_.load(std::memory_order_relaxed) && stop_on_failure_.load(std::memory_order_relaxed));
   if (skip && entry.kind == TaskKind::kWork) return;
+  const RunningTask running(entry.named.name);
   try {
     entry.named.task();
   } catch (const TaskError& error) {
