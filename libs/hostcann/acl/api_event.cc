@@ -9,6 +9,7 @@
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/memory.h"
+#include "libs/hostcann/acl/runtime.h"
 
 using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
 
@@ -129,7 +130,7 @@ aclError aclrtValueWrite(void* address, uint64_t value, uint32_t, void* handle) 
   if (int code = CheckValueAddress("aclrtValueWrite", address); code != kOk) return code;
   return stream->Submit(
       "value write",
-      [address, value] {
+      [address = DeviceAlias(address), value] {
         const std::shared_ptr<SyncPoint>& point = ValuePoint();
         std::lock_guard lock(point->mutex);
         std::atomic_ref<uint64_t>(*static_cast<uint64_t*>(address)).store(value, std::memory_order_release);
@@ -145,7 +146,7 @@ aclError aclrtValueWait(void* address, uint64_t value, uint32_t condition, void*
   if (int code = CheckValueAddress("aclrtValueWait", address); code != kOk) return code;
   return stream->Submit(
       "value wait",
-      [address, value, condition] {
+      [address = DeviceAlias(address), value, condition] {
         Stream::Await(
             ValuePoint(),
             [=] {

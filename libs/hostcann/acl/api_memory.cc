@@ -1,6 +1,7 @@
 // Memory and copies.
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -8,6 +9,7 @@
 #include "libs/hostcann/acl/device.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/isolation.h"
 #include "libs/hostcann/acl/memory.h"
 #include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/acl/trace.h"
@@ -48,7 +50,7 @@ void Set(void* pointer, int32_t value, size_t bytes) {
   if (value == 0) {
     ZeroDeviceMemory(pointer, bytes);
   } else {
-    std::memset(pointer, value, bytes);
+    std::memset(DeviceAlias(pointer), value, bytes);
   }
 }
 
@@ -108,7 +110,9 @@ aclError aclrtMallocWithCfg(void** pointer, size_t bytes, int32_t policy, AclMal
 aclError aclrtFree(void* pointer) {
   const PointerInfo info = LookUp(pointer);
   if (info.kind != PointerKind::kDevice) {
-    return Fail(kRtParamInvalid, absl::StrFormat("aclrtFree: %p is not device memory, or was freed before", pointer));
+    const std::string freed = DescribeFreed(pointer);
+    return Fail(kRtParamInvalid, absl::StrFormat("aclrtFree: %p is not device memory, or was freed before%s%s", pointer,
+                                                 freed.empty() ? "" : ". It points ", freed));
   }
   return FailStatus(kRtParamInvalid, Runtime::Get().MemoryOf(info.device)->Free(pointer));
 }
@@ -183,12 +187,12 @@ aclError aclrtMemcpy(void* dst, size_t dst_bytes, const void* src, size_t bytes,
   if (int code = CheckCopy("aclrtMemcpy", dst, dst_bytes, src, bytes, kind); code != kOk) return code;
   if (bytes == 0) return kOk;
   if (!Tracing()) {
-    std::memcpy(dst, src, bytes);
+    std::memcpy(DeviceAlias(dst), DeviceAlias(src), bytes);
     return kOk;
   }
   const auto details = CopyDetails(dst, src, bytes);
   const TraceSpan span("aclrtMemcpy", details.get());
-  std::memcpy(dst, src, bytes);
+  std::memcpy(DeviceAlias(dst), DeviceAlias(src), bytes);
   return kOk;
 }
 
@@ -227,7 +231,7 @@ aclError aclrtMemcpyBatch(void** dsts, size_t* dst_bytes, void** srcs, size_t* b
   if (int code = CheckUnsafeCall("aclrtMemcpyBatch"); code != kOk) return code;
   return CopyBatch("aclrtMemcpyBatch", dsts, dst_bytes, srcs, bytes, count, attributes, indexes, num_attributes, failed,
                    [](void* dst, const void* src, size_t size) {
-                     if (size > 0) std::memcpy(dst, src, size);
+                     if (size > 0) std::memcpy(DeviceAlias(dst), DeviceAlias(src), size);
                      return int{kOk};
                    });
 }

@@ -81,6 +81,7 @@ aclError aclInit(const char* config_path) {
 
 aclError aclFinalize() {
   if (!g_initialized.exchange(false)) return Fail(kRepeatFinalize, "aclFinalize without aclInit, or called before");
+  for (int id = 0; id < Runtime::Get().num_devices(); ++id) Runtime::Get().ReportLeaks(id);
   Runtime::Get().StopWorkers();
   FlushTrace();
   return kOk;

@@ -107,6 +107,12 @@ absl::StatusOr<Config> ParseConfig(const std::function<std::string(const char*)>
   if (absl::Status s = ParseCount("JUMAR_DEVICES", getenv("JUMAR_DEVICES"), kMaxDevices, config.devices); !s.ok()) return s;
   if (absl::Status s = ParseCount("JUMAR_THREADS", getenv("JUMAR_THREADS"), 1024, config.threads); !s.ok()) return s;
 
+  if (const std::string strict = getenv("JUMAR_STRICT"); strict == "1") {
+    config.strict = true;
+  } else if (!strict.empty() && strict != "0") {
+    return absl::InvalidArgumentError(absl::StrCat("JUMAR_STRICT=", strict, " is neither 0 nor 1"));
+  }
+
   std::string soc = getenv("JUMAR_SOC");
   if (soc.empty()) soc = "Ascend910B2";
   const SocSpec* found = std::find_if(std::begin(kSocs), std::end(kSocs), [&](const SocSpec& s) { return soc == s.name; });

@@ -7,6 +7,7 @@
 //   JUMAR_FAULTS     faults on demand, see faults.h                      (none)
 //   JUMAR_SCHEDULE_FUZZ  seed of random delays, see fuzz.h                (none)
 //   JUMAR_TRACE      file for a trace, see trace.h                       (none)
+//   JUMAR_STRICT     1: host code cannot touch device memory           (0)
 //   ASCEND_RT_VISIBLE_DEVICES  the devices that this process sees, e.g. 0,2; it numbers them from 0        (all)
 #ifndef LIBS_HOSTCANN_ACL_CONFIG_H_
 #define LIBS_HOSTCANN_ACL_CONFIG_H_
@@ -50,6 +51,7 @@ struct Config {
   std::vector<FaultRule> faults;
   std::optional<uint64_t> schedule_fuzz;
   std::string trace;
+  bool strict = false;
 };
 
 // `getenv` returns "" for a variable that is not set.

@@ -52,12 +52,15 @@ TEST(ConfigTest, TakesWhatIsSet) {
   EXPECT_EQ(config->threads, 7);
   EXPECT_EQ(config->soc.cube_cores, 24);
   EXPECT_EQ(config->hbm_bytes, 3 * kGiB);
+  EXPECT_FALSE(config->strict);
+  EXPECT_TRUE(Parse({{"JUMAR_STRICT", "1"}})->strict);
 }
 
 TEST(ConfigTest, RefusesWhatMakesNoSenseAndNamesIt) {
   for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"JUMAR_DEVICES", "0"},
                                                                                     {"JUMAR_DEVICES", "many"},
                                                                                     {"JUMAR_THREADS", "-1"},
+                                                                                    {"JUMAR_STRICT", "yes"},
                                                                                     {"JUMAR_SOC", "Ascend1"},
                                                                                     {"JUMAR_HBM_BYTES", "1MiB"},
                                                                                     {"JUMAR_FAULTS", "fail-alloc nth=0"},

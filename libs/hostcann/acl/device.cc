@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/isolation.h"
 #include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/acl/trace.h"
 #include "libs/tiling/thread_pool.h"
@@ -76,6 +78,14 @@ memory::DeviceMemory* Runtime::MemoryOf(int id) {
     options.name = absl::StrCat("device ", id);
     options.limit_bytes = ProcessConfig()->hbm_bytes;
     options.mend = kOomMend;
+    if (ProcessConfig()->strict) {
+      const absl::StatusOr<memory::AddressMirror*> mirror = ProcessMirror(num_devices(), options.limit_bytes);
+      if (!mirror.ok()) {
+        FailStatus(kRtInternal, mirror.status());
+        return nullptr;
+      }
+      options.mirror = *mirror;
+    }
     auto created = memory::DeviceMemory::Create(std::move(options));
     if (!created.ok()) {
       FailStatus(kRtInternal, created.status());
@@ -92,6 +102,7 @@ int Runtime::SetDevice(int id) {
   if (int code = CheckDevice(id); code != kOk) return code;
   if (int code = CheckNotLost(id); code != kOk) return code;
   device(id).references.fetch_add(1);
+  device(id).leaks_reported.store(false);
   t_context = device(id).primary_context;
   return kOk;
 }
@@ -103,11 +114,20 @@ int Runtime::ResetDevice(int id) {
   while (references > 0 && !dev.references.compare_exchange_weak(references, references - 1)) {
   }
   if (references > 1) return kOk;
+  ReportLeaks(id);
   for (const auto& stream : StreamsOf(id)) stream->Abort();
   const std::shared_ptr<Context> context = contexts_.Get(dev.primary_context);
   std::lock_guard lock(context->mutex);
   context->default_stream = nullptr;
   return kOk;
+}
+
+void Runtime::ReportLeaks(int id) {
+  if (device(id).leaks_reported.exchange(true)) return;
+  const std::string report = LeakReport(id);
+  if (report.empty()) return;
+  std::fputs(report.c_str(), stderr);
+  Fail(kOk, report);
 }
 
 void* Runtime::current_context() const { return t_context; }
@@ -300,6 +320,7 @@ bool IsDevicePointer(const void* pointer) {
 }
 
 void ZeroDeviceMemory(void* pointer, size_t bytes) {
+  pointer = DeviceAddress(pointer);
   Runtime& runtime = Runtime::Get();
   for (int id = 0; id < runtime.num_devices(); ++id) {
     memory::DeviceMemory* memory = runtime.ExistingMemory(id);

@@ -31,6 +31,7 @@ struct Device {
   std::atomic<int> references{0};  // SetDevice minus ResetDevice
   std::unique_ptr<memory::DeviceMemory> memory;  // made at first use
   void* primary_context = nullptr;
+  std::atomic<bool> leaks_reported{false};  // once is enough: reset and finalize come both at exit
 };
 
 class Runtime {
@@ -49,6 +50,7 @@ class Runtime {
   // ---- the thread's context
   int SetDevice(int id);
   int ResetDevice(int id);
+  void ReportLeaks(int id);  // strict mode: what was not freed, to standard error and as recent error
   int CurrentDevice(int* id);          // kRtContextNull when the thread has none
   void* current_context() const;
   int SetContext(void* handle);

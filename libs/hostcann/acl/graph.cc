@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/isolation.h"
 #include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
@@ -76,6 +77,7 @@ void Graph::Replay() {
 }
 
 inline void Graph::Run(Node& node) {
+  const RunningTask running(node.named.name);
   if (node.shared == nullptr) return node.named.task();
   std::shared_ptr<SmallTask> task;
   {

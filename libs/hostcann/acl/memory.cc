@@ -17,6 +17,7 @@
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
 #include "libs/hostcann/acl/hooks.h"
+#include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/acl/trace.h"
 
 namespace jumar::hostcann {
@@ -64,11 +65,13 @@ int CheckSide(const char* what, const char* side, const void* pointer, uint64_t 
   }
   if (info.kind == PointerKind::kDevice) {
     if (int code = CheckNotLost(info.device); code != kOk) return code;
-    const uint64_t left = info.size_bytes - (Address(pointer) - Address(info.base));
-    if (bytes > left) {
+    const memory::DeviceMemory* memory = Runtime::Get().ExistingMemory(info.device);
+    if (const uint64_t left = memory->UsableBytes(pointer, bytes); bytes > left) {
+      const std::string owner = memory->Describe(pointer);
       return Fail(kRtParamInvalid,
-                  absl::StrFormat("%s: %d bytes from the %s %p leave its allocation of %d bytes at %p, %d are left", what, bytes, side,
-                                  pointer, info.size_bytes, static_cast<const void*>(info.base), left));
+                  absl::StrFormat("%s: %d bytes from the %s %p leave its allocation of %d bytes at %p, %d are left%s%s", what, bytes,
+                                  side, pointer, info.size_bytes, static_cast<const void*>(info.base), left,
+                                  owner.empty() ? "" : ". It points ", owner));
     }
   }
   return kOk;
@@ -76,6 +79,8 @@ int CheckSide(const char* what, const char* side, const void* pointer, uint64_t 
 
 // Copies a single aligned word at once, since a stream may be waiting for its value (aclrtValueWait).
 void CopyBytes(void* dst, const void* src, uint64_t bytes) {
+  dst = DeviceAlias(dst);
+  src = DeviceAlias(src);
   if (bytes == sizeof(uint64_t) && (Address(dst) | Address(src)) % sizeof(uint64_t) == 0) {
     uint64_t value;
     memcpy(&value, src, sizeof(value));
@@ -194,7 +199,7 @@ int CopyAsync(Stream& stream, void* dst, const void* src, uint64_t bytes) {
   }
   if (from_pageable && !to_pageable && bytes <= kMaxStagedBytes) {
     std::shared_ptr<char[]> staged(new char[bytes]);
-    memcpy(staged.get(), src, bytes);
+    memcpy(staged.get(), DeviceAlias(src), bytes);
     return stream.Submit({"memcpy", std::move(details), [dst, staged, bytes] { CopyBytes(dst, staged.get(), bytes); }});
   }
   if (int code = stream.Submit({"memcpy", std::move(details), copy}); code != kOk) return code;
@@ -203,7 +208,8 @@ int CopyAsync(Stream& stream, void* dst, const void* src, uint64_t bytes) {
 
 void Copy2d::Run() const {
   for (uint64_t row = 0; row < height; ++row) {
-    memcpy(static_cast<char*>(dst) + row * dst_pitch, static_cast<const char*>(src) + row * src_pitch, width_bytes);
+    memcpy(static_cast<char*>(DeviceAlias(dst)) + row * dst_pitch, static_cast<const char*>(DeviceAlias(src)) + row * src_pitch,
+           width_bytes);
   }
 }
 

@@ -40,10 +40,15 @@ int Submit(void* stream, const char* name, Task task, std::unique_ptr<const Task
 // What aclGetRecentErrMsg returns to this thread; the newest message comes first.
 void SetRecentError(const std::string& message);
 
+// Where the runtime reaches the memory at a device address. In strict mode (JUMAR_STRICT=1) the addresses that the program has are not
+// accessible, and this is their alias; otherwise, and for host memory and aliases, it is the pointer itself. What a program gives to
+// the runtime is passed through here before a task reads or writes it; what the program gets back never is.
+void* DeviceAlias(const void* pointer);
+
 // True for an address inside device memory of any device (allocated, or reserved as virtual memory).
 bool IsDevicePointer(const void* pointer);
 
-// Sets device memory to zero, within a task. Pages of a long range go back to the system instead of being written, so that zeroing a
+// Sets device memory (an address or its alias) to zero, within a task. Pages of a long range go back to the system instead of being written, so that zeroing a
 // cache of many GiB takes no memory until it is used.
 void ZeroDeviceMemory(void* pointer, size_t bytes);
 

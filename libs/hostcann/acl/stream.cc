@@ -12,6 +12,7 @@
 #include "libs/hostcann/acl/error.h"
 #include "libs/hostcann/acl/graph.h"
 #include "libs/hostcann/acl/interrupt.h"
+#include "libs/hostcann/acl/isolation.h"
 #include "libs/hostcann/acl/openmp.h"
 #include "libs/hostcann/acl/trace.h"
 
@@ -115,6 +116,7 @@ void Stream::Execute(Entry& entry) {
   const bool skip =
       aborted() || (failed_.load(std::memory_order_relaxed) && stop_on_failure_.load(std::memory_order_relaxed));
   if (skip && entry.kind == TaskKind::kWork) return;
+  const RunningTask running(entry.named.name);
   try {
     if (Hooked()) {
       RunHooked(entry);

@@ -132,7 +132,8 @@ JUMAR_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_
   t->strides = stride != nullptr || view_dims_num == 0 ? MakeDims(stride, view_dims_num) : ContiguousStrides(t->sizes);
   t->storage_sizes = storage_dims == nullptr ? t->sizes : MakeDims(storage_dims, storage_dims_num);
   t->offset = offset;
-  t->base = tensor_data;
+  t->base = jumar::hostcann::DeviceAlias(tensor_data);
+  t->address = tensor_data;
   return t;
 }
 
@@ -219,6 +220,6 @@ JUMAR_EXPORT int aclGetFormat(const aclTensor* tensor, int* format) {
 }
 JUMAR_EXPORT int aclGetRawTensorAddr(const aclTensor* tensor, void** addr) {
   if (tensor == nullptr || addr == nullptr) return Fail(kParamNull, "aclGetRawTensorAddr: an argument is null");
-  *addr = tensor->base;
+  *addr = tensor->address;
   return kOk;
 }

@@ -2,7 +2,7 @@
 // represents them, without any framework. The API itself is in acl_types.cc: whoever calls it (torch_npu)
 // finds it by dlsym, so there is no public header.
 //
-// A tensor is a strided view into device memory, which on hostcann the CPU can address:
+// A tensor is a strided view into device memory, which on hostcann the CPU can address (in strict mode by an alias only):
 //   element (i0, i1, ...) of a tensor in a base format lies at base + itemsize * (offset + sum(i * strides)).
 // In FRACTAL_NZ, storage_sizes tells how the bytes lie; see format_cast.cc.
 #pragma once
@@ -66,7 +66,8 @@ struct aclTensor {
   int32_t format;
   jumar::hostcann::aclnn::Dims sizes, strides, storage_sizes;
   int64_t offset;  // in elements
-  void* base;
+  void* base;      // where operators reach the storage (DeviceAlias)
+  void* address = nullptr;   // of the storage as the program knows it
 
   void* data() const { return static_cast<char*>(base) + offset * jumar::hostcann::aclnn::ItemSize(dtype); }
   int64_t numel() const {

@@ -28,6 +28,8 @@ int aclGetRawTensorAddr(const aclTensor*, void**);
 namespace jumar::hostcann {
 static std::string recent_error;
 void SetRecentError(const std::string& message) { recent_error = message; }
+static uint64_t alias_distance = 0;
+void* DeviceAlias(const void* pointer) { return reinterpret_cast<void*>(reinterpret_cast<uint64_t>(pointer) + alias_distance); }
 }  // namespace jumar::hostcann
 
 namespace jumar::hostcann::aclnn {
@@ -54,6 +56,19 @@ TEST(AclTensorTest, DescribesAStridedView) {
   EXPECT_EQ(aclGetRawTensorAddr(t, &address), kOk);
   EXPECT_EQ(address, data);
   EXPECT_EQ(aclDestroyTensor(t), kOk);
+}
+
+TEST(AclTensorTest, OperatorsSeeTheAliasAndTheProgramItsOwnAddress) {
+  alias_distance = 1 << 20;
+  float data[4] = {};
+  const int64_t sizes[] = {4};
+  aclTensor* t = aclCreateTensor(sizes, 1, 0, nullptr, 1, kFormatND, sizes, 1, data);
+  alias_distance = 0;
+  EXPECT_EQ(reinterpret_cast<uint64_t>(t->data()), reinterpret_cast<uint64_t>(data + 1) + (1 << 20));
+  void* address = nullptr;
+  EXPECT_EQ(aclGetRawTensorAddr(t, &address), kOk);
+  EXPECT_EQ(address, data);
+  aclDestroyTensor(t);
 }
 
 TEST(AclTensorTest, IsContiguousWithoutStrides) {

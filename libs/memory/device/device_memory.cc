@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,16 +15,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/memory/device/address.h"
 
 namespace jumar::memory {
 namespace {
 
-constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-
-uint64_t RoundUp(uint64_t value, uint64_t multiple) { return (value + multiple - 1) & ~(multiple - 1); }
-uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
-std::string Hex(const void* pointer) { return absl::StrFormat("%p", pointer); }
-bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+// Inaccessible addresses from the system. Asks for more than needed, so that they can be aligned, and returns the rest.
+absl::StatusOr<void*> ReserveAddresses(uint64_t bytes, uint64_t alignment) {
+  void* raw = mmap(nullptr, bytes + alignment, PROT_NONE, kReserveFlags, -1, 0);
+  if (raw == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot reserve ", FormatBytes(bytes), " of addresses (", strerror(errno), "); raise `ulimit -v`"));
+  }
+  char* base = reinterpret_cast<char*>(RoundUp(Address(raw), alignment));
+  const uint64_t head = Address(base) - Address(raw);
+  if (head > 0) munmap(raw, head);
+  if (head < alignment) munmap(base + bytes, alignment - head);
+  return base;
+}
 
 }  // namespace
 
@@ -43,25 +52,24 @@ absl::StatusOr<std::unique_ptr<DeviceMemory>> DeviceMemory::Create(DeviceMemoryO
     return absl::InvalidArgumentError(absl::StrCat(options.name, ": a budget of ", FormatBytes(options.limit_bytes),
                                                    " is less than one page of ", FormatBytes(kHugePageBytes)));
   }
-  const uint64_t window_bytes =
-      RoundUp(options.window_bytes != 0 ? options.window_bytes : 4 * options.limit_bytes, kHugePageBytes);
-  // One page more than the window, so that the window can start at a huge page.
-  void* raw = mmap(nullptr, window_bytes + kHugePageBytes, PROT_NONE, kReserveFlags, -1, 0);
-  if (raw == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat(options.name, ": cannot reserve ", FormatBytes(window_bytes),
-                                                     " of addresses (", strerror(errno), "); raise `ulimit -v`"));
-  }
-  char* window = reinterpret_cast<char*>(RoundUp(Address(raw), kHugePageBytes));
-  const size_t head = static_cast<size_t>(window - static_cast<char*>(raw));
-  if (head > 0) munmap(raw, head);
-  if (head < kHugePageBytes) munmap(window + window_bytes, kHugePageBytes - head);
+  // Isolated: room for addresses that wait to be reused, and for the pages behind allocations.
+  const uint64_t times = options.mirror == nullptr ? 4 : 16;
+  const uint64_t window_bytes = RoundUp(options.window_bytes != 0 ? options.window_bytes : times * options.limit_bytes, kHugePageBytes);
+  const absl::StatusOr<void*> taken =
+      options.mirror == nullptr ? ReserveAddresses(window_bytes, kHugePageBytes) : options.mirror->Take(window_bytes, kHugePageBytes);
+  if (!taken.ok()) return absl::Status(taken.status().code(), absl::StrCat(options.name, ": ", taken.status().message()));
+  void* const window = *taken;
 
   const int file = memfd_create("jumar-device-memory", MFD_CLOEXEC);
   // The file is sparse: its length costs nothing, and room beyond the budget keeps chunks contiguous.
   if (file < 0 || ftruncate(file, static_cast<off_t>(RoundUp(4 * options.limit_bytes, kHugePageBytes))) != 0) {
     const int error = errno;
     if (file >= 0) close(file);
-    munmap(window, window_bytes);
+    if (options.mirror == nullptr) {
+      munmap(window, window_bytes);
+    } else {
+      options.mirror->Give(window);
+    }
     return absl::ResourceExhaustedError(absl::StrCat(options.name, ": cannot create a memory file (", strerror(error), ")"));
   }
   return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(options), window, window_bytes, file));
@@ -71,6 +79,8 @@ DeviceMemory::DeviceMemory(DeviceMemoryOptions options, void* window, uint64_t w
     : options_(std::move(options)),
       window_(static_cast<char*>(window)),
       window_bytes_(window_bytes),
+      distance_(options_.mirror == nullptr ? 0 : options_.mirror->distance()),
+      guard_bytes_(options_.mirror == nullptr ? 0 : kNormalPageBytes),
       file_(file),
       addresses_(Address(window), window_bytes, kNormalPageBytes),
       offsets_(0, RoundUp(4 * options_.limit_bytes, kHugePageBytes), kHugePageBytes) {
@@ -78,10 +88,8 @@ DeviceMemory::DeviceMemory(DeviceMemoryOptions options, void* window, uint64_t w
 }
 
 DeviceMemory::~DeviceMemory() {
-  for (const auto& [address, reservation] : reservations_) {
-    munmap(reinterpret_cast<void*>(address), reservation.size_bytes);
-  }
-  munmap(window_, window_bytes_);
+  for (const auto& [address, reservation] : reservations_) GiveAddresses(Pointer(address), reservation.size_bytes);
+  GiveAddresses(window_, window_bytes_);
   close(file_);
 }
 
@@ -109,15 +117,20 @@ absl::StatusOr<void*> DeviceMemory::Allocate(uint64_t bytes, PageSize page) {
   const uint64_t charged = RoundUp(bytes, page_bytes);
   std::unique_lock lock(mutex_);
   if (absl::Status status = Charge(charged, bytes); !status.ok()) return status;
-  const std::optional<uint64_t> address = addresses_.Take(charged, page_bytes);
-  void* pointer = address.has_value() ? reinterpret_cast<void*>(*address) : nullptr;
-  if (pointer == nullptr) {
+  std::optional<uint64_t> address;
+  while (!(address = addresses_.Take(charged + guard_bytes_, page_bytes)).has_value()) {
+    const std::optional<uint64_t> freed = allocations_.ForgetOldestFreed();
+    if (!freed.has_value()) break;
+    addresses_.Give(*freed);
+  }
+  if (!address.has_value()) {
     stats_.used_bytes -= charged;
     return Error(absl::StatusCode::kResourceExhausted,
                  absl::StrCat("no free address range of ", FormatBytes(charged), " in a window of ",
                               FormatBytes(window_bytes_), ", the longest is ", FormatBytes(addresses_.largest_free_bytes())));
   }
-  if (mprotect(pointer, charged, PROT_READ | PROT_WRITE) != 0) {
+  void* const pointer = Pointer(*address);
+  if (mprotect(Access(pointer), charged, PROT_READ | PROT_WRITE) != 0) {
     const int error = errno;
     addresses_.Give(*address);
     stats_.used_bytes -= charged;
@@ -126,168 +139,56 @@ absl::StatusOr<void*> DeviceMemory::Allocate(uint64_t bytes, PageSize page) {
                               "); set a smaller limit or free memory of the machine"));
   }
   // Weights and KV pages are streamed: fewer TLB misses. Only advice, so a kernel without it changes nothing.
-  if (page == PageSize::kHuge) madvise(pointer, charged, MADV_HUGEPAGE);
+  if (page == PageSize::kHuge) madvise(Access(pointer), charged, MADV_HUGEPAGE);
   ++stats_.num_allocations;
+  if (isolated()) {
+    memset(Access(pointer), kPoisonByte, std::min(charged, kPoisonBytes));
+    allocations_.Add(*address, charged, bytes);
+  }
   return pointer;
 }
 
 absl::Status DeviceMemory::Free(void* base) {
   std::unique_lock lock(mutex_);
-  const uint64_t size = addresses_.Give(Address(base));
-  if (size == 0) {
-    const auto holder = addresses_.Find(Address(base));
+  const std::optional<Region> region = FindLocked(base);
+  if (!region.has_value() || region->kind != RegionKind::kAllocation || region->base != base) {
+    const std::string what = DescribeLocked(base);
     return Error(absl::StatusCode::kNotFound,
-                 holder.has_value()
-                     ? absl::StrCat("cannot free ", Hex(base), ": it points ", Address(base) - holder->first,
-                                    " bytes into an allocation; pass its start")
-                     : absl::StrCat("cannot free ", Hex(base), ": not an allocation of this device, or freed before"));
+                 region.has_value() && region->base != base
+                     ? absl::StrCat("cannot free ", Hex(base), ": it points ", Address(base) - Address(region->base),
+                                    " bytes into an allocation; pass its start", what.empty() ? "" : ". It is ", what)
+                     : absl::StrCat("cannot free ", Hex(base), ": not an allocation of this device, or freed before",
+                                    what.empty() ? "" : ". It is ", what));
   }
   // A fresh inaccessible mapping gives the bytes back to the host and makes a later access fault.
-  mmap(base, size, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
-  stats_.used_bytes -= size;
+  mmap(Access(base), region->size_bytes, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
+  stats_.used_bytes -= region->size_bytes;
   --stats_.num_allocations;
+  if (!isolated()) {
+    addresses_.Give(Address(base));
+    return absl::OkStatus();
+  }
+  allocations_.MarkFreed(Address(base));
+  if (allocations_.num_freed() > kMaxFreed) addresses_.Give(*allocations_.ForgetOldestFreed());
   return absl::OkStatus();
 }
 
-absl::StatusOr<void*> DeviceMemory::Reserve(uint64_t bytes, uint64_t alignment) {
-  if (bytes == 0) return Error(absl::StatusCode::kInvalidArgument, "a reservation of 0 bytes");
-  if (alignment == 0) alignment = kHugePageBytes;
-  if (!IsPowerOfTwo(alignment)) {
-    return Error(absl::StatusCode::kInvalidArgument, absl::StrCat("alignment ", alignment, " is not a power of two"));
-  }
-  alignment = std::max(alignment, kNormalPageBytes);
-  const uint64_t size = RoundUp(bytes, kNormalPageBytes);
-  void* raw = mmap(nullptr, size + alignment, PROT_NONE, kReserveFlags, -1, 0);
-  if (raw == MAP_FAILED) {
-    return Error(absl::StatusCode::kResourceExhausted,
-                 absl::StrCat("cannot reserve ", FormatBytes(size), " of addresses (", strerror(errno), ")"));
-  }
-  char* base = reinterpret_cast<char*>(RoundUp(Address(raw), alignment));
-  const uint64_t head = Address(base) - Address(raw);
-  if (head > 0) munmap(raw, head);
-  if (head < alignment) munmap(base + size, alignment - head);
-  std::unique_lock lock(mutex_);
-  reservations_[Address(base)].size_bytes = size;
-  stats_.reserved_bytes += size;
-  return base;
+absl::StatusOr<void*> DeviceMemory::TakeAddresses(uint64_t bytes, uint64_t alignment) {
+  return isolated() ? options_.mirror->Take(bytes + guard_bytes_, alignment) : ReserveAddresses(bytes, alignment);
 }
 
-absl::Status DeviceMemory::Release(void* base) {
-  std::unique_lock lock(mutex_);
-  const auto it = reservations_.find(Address(base));
-  if (it == reservations_.end()) {
-    return Error(absl::StatusCode::kNotFound, absl::StrCat(Hex(base), " is not the start of a reservation"));
+void DeviceMemory::GiveAddresses(void* base, uint64_t bytes) {
+  if (isolated()) {
+    options_.mirror->Give(base);
+  } else {
+    munmap(base, bytes);
   }
-  if (!it->second.mappings.empty()) {
-    return Error(absl::StatusCode::kFailedPrecondition,
-                 absl::StrCat("cannot release ", Hex(base), ": ", it->second.mappings.size(),
-                              " mappings are left in it; unmap them first"));
-  }
-  munmap(base, it->second.size_bytes);
-  stats_.reserved_bytes -= it->second.size_bytes;
-  reservations_.erase(it);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<PhysicalHandle> DeviceMemory::CreatePhysical(uint64_t bytes) {
-  if (bytes == 0) return Error(absl::StatusCode::kInvalidArgument, "a physical chunk of 0 bytes");
-  const uint64_t size = RoundUp(bytes, kHugePageBytes);
-  std::unique_lock lock(mutex_);
-  if (absl::Status status = Charge(size, bytes); !status.ok()) return status;
-  const std::optional<uint64_t> offset = offsets_.Take(size, 0);
-  if (!offset.has_value()) {
-    stats_.used_bytes -= size;
-    return Error(absl::StatusCode::kResourceExhausted, absl::StrCat("no contiguous ", FormatBytes(size), " left"));
-  }
-  chunks_[next_handle_] = Chunk{.offset = *offset, .size_bytes = size};
-  ++stats_.num_chunks;
-  return next_handle_++;
-}
-
-absl::Status DeviceMemory::DestroyPhysical(PhysicalHandle handle) {
-  std::unique_lock lock(mutex_);
-  const auto it = chunks_.find(handle);
-  if (it == chunks_.end()) {
-    return Error(absl::StatusCode::kNotFound, absl::StrCat("no physical chunk with handle ", handle));
-  }
-  if (it->second.num_mappings > 0) {
-    return Error(absl::StatusCode::kFailedPrecondition,
-                 absl::StrCat("physical chunk ", handle, " is still mapped ", it->second.num_mappings, " times; unmap it first"));
-  }
-  // Gives the bytes back to the host; the next user of the offsets reads zeros.
-  if (fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(it->second.offset),
-                static_cast<off_t>(it->second.size_bytes)) != 0) {
-    return Error(absl::StatusCode::kInternal, absl::StrCat("cannot give back a physical chunk (", strerror(errno), ")"));
-  }
-  offsets_.Give(it->second.offset);
-  stats_.used_bytes -= it->second.size_bytes;
-  --stats_.num_chunks;
-  chunks_.erase(it);
-  return absl::OkStatus();
-}
-
-absl::Status DeviceMemory::Map(void* address, uint64_t bytes, uint64_t offset, PhysicalHandle handle) {
-  if (bytes == 0 || bytes % kNormalPageBytes != 0 || offset % kNormalPageBytes != 0 || Address(address) % kNormalPageBytes != 0) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 absl::StrCat("map of ", bytes, " bytes from offset ", offset, " at ", Hex(address),
-                              ": all three must be multiples of ", kNormalPageBytes));
-  }
-  std::unique_lock lock(mutex_);
-  const auto chunk = chunks_.find(handle);
-  if (chunk == chunks_.end()) {
-    return Error(absl::StatusCode::kNotFound, absl::StrCat("no physical chunk with handle ", handle));
-  }
-  if (offset > chunk->second.size_bytes || bytes > chunk->second.size_bytes - offset) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 absl::StrCat("map of ", bytes, " bytes from offset ", offset, " exceeds the chunk of ",
-                              chunk->second.size_bytes, " bytes"));
-  }
-  auto holder = reservations_.upper_bound(Address(address));
-  if (holder != reservations_.begin()) --holder;
-  const uint64_t inside = holder == reservations_.end() ? 0 : Address(address) - holder->first;
-  if (holder == reservations_.end() || Address(address) < holder->first || inside > holder->second.size_bytes ||
-      bytes > holder->second.size_bytes - inside) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 absl::StrCat("[", Hex(address), ", +", bytes, ") is not inside one reservation"));
-  }
-  auto& mappings = holder->second.mappings;
-  const auto next = mappings.lower_bound(Address(address));
-  const bool hits_next = next != mappings.end() && next->first < Address(address) + bytes;
-  const bool hits_previous =
-      next != mappings.begin() && std::prev(next)->first + std::prev(next)->second.size_bytes > Address(address);
-  if (hits_next || hits_previous) {
-    return Error(absl::StatusCode::kFailedPrecondition,
-                 absl::StrCat("[", Hex(address), ", +", bytes, ") is mapped already; unmap it first"));
-  }
-  if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
-           static_cast<off_t>(chunk->second.offset + offset)) == MAP_FAILED) {
-    return Error(absl::StatusCode::kResourceExhausted, absl::StrCat("the host refused a mapping (", strerror(errno), ")"));
-  }
-  mappings[Address(address)] = Mapping{.size_bytes = bytes, .handle = handle};
-  ++chunk->second.num_mappings;
-  return absl::OkStatus();
-}
-
-absl::Status DeviceMemory::Unmap(void* address) {
-  std::unique_lock lock(mutex_);
-  auto holder = reservations_.upper_bound(Address(address));
-  if (holder != reservations_.begin()) {
-    --holder;
-    const auto it = holder->second.mappings.find(Address(address));
-    if (it != holder->second.mappings.end()) {
-      mmap(address, it->second.size_bytes, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
-      --chunks_.at(it->second.handle).num_mappings;
-      holder->second.mappings.erase(it);
-      return absl::OkStatus();
-    }
-  }
-  return Error(absl::StatusCode::kNotFound, absl::StrCat("nothing is mapped at ", Hex(address)));
 }
 
 void DeviceMemory::Zero(void* pointer, uint64_t bytes) {
   // Below this, writing is cheaper than faulting the pages in again.
   constexpr uint64_t kGiveBackFrom = 8 * kHugePageBytes;
-  char* const begin = static_cast<char*>(pointer);
+  char* const begin = static_cast<char*>(Access(pointer));
   char* const end = begin + bytes;
   char* const first = reinterpret_cast<char*>(RoundUp(Address(begin), kHugePageBytes));
   char* const last = reinterpret_cast<char*>(Address(end) & ~(kHugePageBytes - 1));
@@ -301,22 +202,97 @@ void DeviceMemory::Zero(void* pointer, uint64_t bytes) {
       return;
     }
   }
-  memset(pointer, 0, bytes);
+  memset(begin, 0, bytes);
 }
 
 std::optional<Region> DeviceMemory::Find(const void* pointer) const {
-  const uint64_t address = Address(pointer);
   std::shared_lock lock(mutex_);
-  if (address - Address(window_) < window_bytes_) {
+  return FindLocked(pointer);
+}
+
+std::optional<Region> DeviceMemory::FindLocked(const void* pointer) const {
+  const uint64_t address = Address(pointer);
+  if (InWindow(pointer)) {
     const auto found = addresses_.Find(address);
     if (!found.has_value()) return std::nullopt;
-    return Region{reinterpret_cast<void*>(found->first), found->second, RegionKind::kAllocation};
+    if (isolated()) {
+      const AllocationRecord* record = allocations_.Holding(address);
+      if (record == nullptr || record->freed != 0) return std::nullopt;
+    }
+    return Region{Pointer(found->first), found->second - guard_bytes_, RegionKind::kAllocation};
   }
   auto it = reservations_.upper_bound(address);
   if (it == reservations_.begin()) return std::nullopt;
   --it;
   if (address - it->first >= it->second.size_bytes) return std::nullopt;
-  return Region{reinterpret_cast<void*>(it->first), it->second.size_bytes, RegionKind::kReservation};
+  return Region{Pointer(it->first), it->second.size_bytes, RegionKind::kReservation};
+}
+
+uint64_t DeviceMemory::UsableBytes(const void* pointer, uint64_t wanted) const {
+  std::shared_lock lock(mutex_);
+  const std::optional<Region> region = FindLocked(pointer);
+  if (!region.has_value()) return 0;
+  const uint64_t address = Address(pointer);
+  if (region->kind == RegionKind::kAllocation) return std::min(wanted, Address(region->base) + region->size_bytes - address);
+  const auto& mappings = reservations_.at(Address(region->base)).mappings;
+  uint64_t end = address;  // of what is mapped from the address on
+  auto it = mappings.upper_bound(address);
+  if (it != mappings.begin()) --it;
+  for (; it != mappings.end() && it->first <= end && end - address < wanted; ++it) {
+    end = std::max(end, it->first + it->second.size_bytes);
+  }
+  return std::min(wanted, end - address);
+}
+
+std::string DeviceMemory::DescribeLocked(const void* pointer) const {
+  for (const Ledger* ledger : {&allocations_, &mappings_}) {
+    if (const AllocationRecord* record = ledger->Holding(Address(pointer))) return memory::Describe(*record, Address(pointer));
+  }
+  return "";
+}
+
+std::string DeviceMemory::Describe(const void* pointer) const {
+  std::shared_lock lock(mutex_);
+  return DescribeLocked(pointer);
+}
+
+bool DeviceMemory::InWindow(const void* pointer) const { return Address(pointer) - Address(window_) < window_bytes_; }
+
+bool DeviceMemory::LockForSignal() const {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    if (mutex_.try_lock_shared()) return true;
+    const timespec pause = {0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  return false;
+}
+
+void DeviceMemory::Describe(const void* pointer, SignalWriter& out) const {
+  if (!LockForSignal()) {
+    out << "not known: another thread is changing the device's memory\n";
+    return;
+  }
+  if (const AllocationRecord* record = (InWindow(pointer) ? allocations_ : mappings_).Nearest(Address(pointer))) {
+    memory::Describe(*record, Address(pointer), out);
+  } else {
+    out << "in front of all that was ever allocated there\n";
+  }
+  mutex_.unlock_shared();
+}
+
+bool DeviceMemory::OwnsAddress(const void* pointer) const {
+  if (InWindow(pointer)) return true;
+  if (!LockForSignal()) return false;
+  const bool owns = FindLocked(pointer).has_value();
+  mutex_.unlock_shared();
+  return owns;
+}
+
+std::vector<AllocationRecord> DeviceMemory::Live() const {
+  std::shared_lock lock(mutex_);
+  std::vector<AllocationRecord> live = allocations_.Live();
+  for (AllocationRecord& record : mappings_.Live()) live.push_back(std::move(record));
+  return live;
 }
 
 DeviceMemoryStats DeviceMemory::Stats() const {

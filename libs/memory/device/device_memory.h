@@ -3,6 +3,10 @@
 // Every byte that a device hands out comes from an address range of its own (so a pointer tells whether it is device memory) and
 // is charged to one budget. Memory is real (mmap), zeroed when handed out, and inaccessible once freed: a use after free faults.
 //
+// With `mirror` it is isolated (strict mode): the addresses handed out are never accessible, the owner reaches the memory at
+// address + mirror->distance(). Then fresh memory is not zero but kPoisonByte, allocations have an inaccessible page behind them,
+// freed addresses are not reused until kMaxFreed others were freed or addresses run short, and it is known who allocated and freed.
+//
 //   auto memory = DeviceMemory::Create({.name = "device 0", .limit_bytes = 8ull << 30});
 //   absl::StatusOr<void*> p = (*memory)->Allocate(1 << 20, PageSize::kHuge);   // ResourceExhausted when the budget is spent
 //   (*memory)->Free(*p);
@@ -24,15 +28,24 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "libs/memory/device/address_mirror.h"
+#include "libs/memory/device/ledger.h"
 #include "libs/memory/device/range_allocator.h"
 
 namespace jumar::memory {
 
 inline constexpr uint64_t kNormalPageBytes = uint64_t{4} << 10;
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
+
+// Isolated memory: the first kPoisonBytes of what is handed out are filled with kPoisonByte (NaN in every floating-point format; the
+// rest would only cost host memory) and read as zero behind that.
+inline constexpr unsigned char kPoisonByte = 0xff;
+inline constexpr uint64_t kPoisonBytes = uint64_t{64} << 20;
+inline constexpr size_t kMaxFreed = 4096;
 
 enum class PageSize { kNormal, kHuge };  // the unit in which an allocation is charged
 
@@ -41,6 +54,7 @@ struct DeviceMemoryOptions {
   uint64_t limit_bytes = 0;       // the budget
   std::string mend = "";          // what to do when the budget is spent; ends the out-of-memory text
   uint64_t window_bytes = 0;      // addresses for Allocate; 0: four times the budget, so that fragmentation never fails a request
+  AddressMirror* mirror = nullptr;  // where addresses come from when isolated; must outlive the memory
 };
 
 struct DeviceMemoryStats {
@@ -85,11 +99,21 @@ class DeviceMemory {
   absl::Status Unmap(void* address);  // the start of a mapping
 
   // Sets the range to zero. Whole pages of a long range go back to the host instead of being written, so that zeroing a cache of many
-  // GiB takes no memory until it is used. Any range is allowed that the caller may write to.
+  // GiB takes no memory until it is used. The range is inside one allocation or one row of mappings.
   void Zero(void* pointer, uint64_t bytes);
 
   // The allocation or reservation that holds `pointer`.
   std::optional<Region> Find(const void* pointer) const;
+  // How many of `wanted` bytes from `pointer` on lie in its allocation, or are mapped without a gap.
+  uint64_t UsableBytes(const void* pointer, uint64_t wanted) const;
+
+  // ---- of isolated memory; empty or nothing otherwise
+  std::string Describe(const void* pointer) const;  // the allocation that holds it, live or freed, and who did it; "" if none
+  // For a signal handler: as Describe, or the nearest allocation before it; and is the address this device's, used or not? Both give up
+  // when another thread holds the lock for long.
+  void Describe(const void* pointer, SignalWriter& out) const;
+  bool OwnsAddress(const void* pointer) const;
+  std::vector<AllocationRecord> Live() const;  // allocations and mappings
   DeviceMemoryStats Stats() const;
 
  private:
@@ -109,11 +133,23 @@ class DeviceMemory {
 
   DeviceMemory(DeviceMemoryOptions options, void* window, uint64_t window_bytes, int file);
   absl::Status Charge(uint64_t bytes, uint64_t requested);  // under mutex_
+  bool isolated() const { return options_.mirror != nullptr; }
+  absl::StatusOr<void*> TakeAddresses(uint64_t bytes, uint64_t alignment);  // for a reservation
+  void GiveAddresses(void* base, uint64_t bytes);
+  void* Access(const void* pointer) const {
+    return const_cast<char*>(static_cast<const char*>(pointer)) + distance_;
+  }
+  bool InWindow(const void* pointer) const;
+  bool LockForSignal() const;
+  std::optional<Region> FindLocked(const void* pointer) const;
+  std::string DescribeLocked(const void* pointer) const;
   absl::Status Error(absl::StatusCode code, const std::string& text) const;
 
   const DeviceMemoryOptions options_;
   char* const window_;
   const uint64_t window_bytes_;
+  const uint64_t distance_;
+  const uint64_t guard_bytes_;  // behind each range of addresses
   const int file_;  // memfd behind the physical chunks; one for all of them, since descriptors are scarce
 
   mutable std::shared_mutex mutex_;
@@ -123,6 +159,7 @@ class DeviceMemory {
   std::map<PhysicalHandle, Chunk> chunks_;
   PhysicalHandle next_handle_ = 1;
   DeviceMemoryStats stats_;
+  Ledger allocations_, mappings_;  // when isolated
 };
 
 // "1.50 GiB", "20.00 MiB", "512 B".

@@ -1,6 +1,7 @@
 #include "libs/memory/device/device_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -272,6 +273,108 @@ TEST(DeviceMemoryTest, ZeroingALongRangeGivesItsPagesBack) {
     }
   }
   ASSERT_TRUE(memory->Unmap(reservation).ok());
+}
+
+TEST(VirtualMemoryTest, CountsTheBytesThatAreMappedWithoutAGap) {
+  auto memory = Make(64 * kMiB);
+  char* va = static_cast<char*>(*memory->Reserve(64 * kMiB, 0));
+  const PhysicalHandle chunk = *memory->CreatePhysical(4 * kMiB);
+  for (const uint64_t at : {uint64_t{8}, uint64_t{10}, uint64_t{14}}) ASSERT_TRUE(memory->Map(va + at * kMiB, 2 * kMiB, 0, chunk).ok());
+  EXPECT_EQ(memory->UsableBytes(va, 1), 0u);
+  EXPECT_EQ(memory->UsableBytes(va + 9 * kMiB, 64 * kMiB), 3 * kMiB);
+  EXPECT_EQ(memory->UsableBytes(va + 9 * kMiB, 5), 5u);
+  EXPECT_EQ(memory->UsableBytes(va + 12 * kMiB, 1), 0u);
+  EXPECT_EQ(memory->UsableBytes(va + 15 * kMiB, 2 * kMiB), kMiB);
+  char* allocation = static_cast<char*>(*memory->Allocate(100, PageSize::kNormal));
+  EXPECT_EQ(memory->UsableBytes(allocation + 96, 8000), 4000u);
+  for (const uint64_t at : {uint64_t{8}, uint64_t{10}, uint64_t{14}}) ASSERT_TRUE(memory->Unmap(va + at * kMiB).ok());
+}
+
+class IsolatedMemoryTest : public testing::Test {
+ protected:
+  // May this process read the byte? The kernel says so without a fault.
+  static bool Readable(const void* address) {
+    int pipe[2];
+    EXPECT_EQ(::pipe(pipe), 0);
+    const bool readable = write(pipe[1], address, 1) == 1;
+    close(pipe[0]);
+    close(pipe[1]);
+    return readable;
+  }
+  unsigned char* Alias(void* address) { return static_cast<unsigned char*>(address) + mirror_->distance(); }
+
+  std::unique_ptr<AddressMirror> mirror_ = *AddressMirror::Create(16384 * kMiB);
+  std::unique_ptr<DeviceMemory> memory_ =
+      *DeviceMemory::Create({.name = "device 3", .limit_bytes = 256 * kMiB, .mirror = mirror_.get()});
+};
+
+TEST_F(IsolatedMemoryTest, OnlyTheMirrorIsAccessibleAndOnlyWhileAllocated) {
+  void* p = *memory_->Allocate(3 * kMiB, PageSize::kHuge);
+  EXPECT_FALSE(Readable(p));
+  EXPECT_TRUE(Readable(Alias(p)));
+  EXPECT_TRUE(Readable(Alias(p) + 4 * kMiB - 1)) << "whole pages";
+  EXPECT_FALSE(Readable(Alias(p) + 4 * kMiB)) << "the page behind it";
+  ASSERT_TRUE(memory_->Free(p).ok());
+  EXPECT_FALSE(Readable(Alias(p)));
+}
+
+TEST_F(IsolatedMemoryTest, FreshMemoryIsPoisonedUpToALimit) {
+  void* p = *memory_->Allocate(kPoisonBytes + 2 * kMiB, PageSize::kHuge);
+  EXPECT_EQ(Alias(p)[0], kPoisonByte);
+  EXPECT_EQ(Alias(p)[kPoisonBytes - 1], kPoisonByte);
+  EXPECT_EQ(Alias(p)[kPoisonBytes], 0);
+  memory_->Zero(p, kPoisonBytes);
+  EXPECT_TRUE(std::all_of(Alias(p), Alias(p) + kPoisonBytes, [](unsigned char c) { return c == 0; }));
+  ASSERT_TRUE(memory_->Free(p).ok());
+
+  char* va = static_cast<char*>(*memory_->Reserve(4 * kMiB, 0));
+  const PhysicalHandle chunk = *memory_->CreatePhysical(2 * kMiB);
+  ASSERT_TRUE(memory_->Map(va, 2 * kMiB, 0, chunk).ok());
+  EXPECT_FALSE(Readable(va));
+  EXPECT_EQ(Alias(va)[2 * kMiB - 1], kPoisonByte);
+  Alias(va)[5] = 77;
+  ASSERT_TRUE(memory_->Unmap(va).ok());
+  EXPECT_FALSE(Readable(Alias(va)));
+  ASSERT_TRUE(memory_->Map(va + 2 * kMiB, 2 * kMiB, 0, chunk).ok());
+  EXPECT_EQ(Alias(va)[2 * kMiB + 5], 77) << "the bytes belong to the chunk";
+  ASSERT_TRUE(memory_->Unmap(va + 2 * kMiB).ok());
+  ASSERT_TRUE(memory_->Release(va).ok());
+}
+
+TEST_F(IsolatedMemoryTest, FreedAddressesRestAndComeBackWhenTheyRunShort) {
+  void* first = *memory_->Allocate(200 * kMiB, PageSize::kHuge);
+  ASSERT_TRUE(memory_->Free(first).ok());
+  bool came_back = false;
+  for (int i = 0; i < 40; ++i) {
+    const auto p = memory_->Allocate(200 * kMiB, PageSize::kHuge);
+    ASSERT_TRUE(p.ok()) << p.status();
+    EXPECT_TRUE(i > 5 || *p != first) << "too early: " << i;
+    came_back |= *p == first;
+    ASSERT_TRUE(memory_->Free(*p).ok());
+  }
+  EXPECT_TRUE(came_back);
+}
+
+TEST_F(IsolatedMemoryTest, RemembersAtMostSoManyFrees) {
+  std::vector<void*> freed;
+  for (size_t i = 0; i < kMaxFreed + 10; ++i) {
+    freed.push_back(*memory_->Allocate(100, PageSize::kNormal));
+    ASSERT_TRUE(memory_->Free(freed.back()).ok());
+  }
+  EXPECT_EQ(memory_->Describe(freed[9]).find("freed by"), std::string::npos);
+  EXPECT_NE(memory_->Describe(freed[10]).find("freed by"), std::string::npos);
+}
+
+TEST_F(IsolatedMemoryTest, KnowsWhoAllocatedAndWhoFreed) {
+  char* p = static_cast<char*>(*memory_->Allocate(100, PageSize::kNormal));
+  EXPECT_THAT(memory_->Describe(p + 7), testing::AllOf(HasSubstr("7 bytes into an allocation of 100 bytes at "), HasSubstr("allocated by:\n    "),
+                                                       testing::Not(HasSubstr("freed"))));
+  ASSERT_EQ(memory_->Live().size(), 1u);
+  EXPECT_EQ(memory_->Live()[0].requested_bytes, 100u);
+  ASSERT_TRUE(memory_->Free(p).ok());
+  EXPECT_TRUE(memory_->Live().empty());
+  EXPECT_THAT(Message(memory_->Free(p)), testing::AllOf(HasSubstr("freed before. It is 0 bytes into"), HasSubstr("freed by:\n    ")));
+  EXPECT_EQ(memory_->Describe(&p), "");
 }
 
 TEST(DeviceMemoryTest, RefusesABudgetBelowOnePage) {
