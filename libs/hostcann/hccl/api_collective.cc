@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/hccl/api.h"
 #include "libs/hostcann/hccl/group.h"
 #include "libs/hostcann/hccl/hccl_api.h"
@@ -22,8 +23,8 @@ class Call {
   }
 
   Call& Data(const void* send, const void* receive, uint64_t count, int32_t type) {
-    operation_.send = send;
-    operation_.receive = const_cast<void*>(receive);
+    operation_.send = DeviceAlias(send);
+    operation_.receive = DeviceAlias(receive);
     operation_.count = count;
     operation_.type = type;
     if (ElementBytes(type) == 0) Refuse(kHcclParameter, absl::StrCat("there is no data type ", type));
@@ -55,7 +56,7 @@ class Call {
     if (communicator_ != nullptr && peer >= ranks()) {
       Refuse(kHcclParameter, absl::StrCat("rank ", peer, " in a communicator of ", ranks(), " ranks"));
     }
-    operation_.messages.push_back({send, buffer, count, type, peer});
+    operation_.messages.push_back({send, DeviceAlias(buffer), count, type, peer});
     return *this;
   }
   void Refuse(int code, const std::string& text) {
