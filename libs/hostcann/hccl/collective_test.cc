@@ -1,6 +1,7 @@
 // What each collective computes, on 1, 2, 3 and 5 ranks, with lengths around the border between the one-exchange and the two-exchange way.
+#include <algorithm>
 #include <cstdint>
-#include <numeric>
+#include <cstring>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -208,10 +209,10 @@ TEST_P(CollectiveTest, CapturedAndReplayed) {
     ASSERT_HCCL_OK(HcclAllReduce(out.get(), out.get(), 1, kInt32, kSum, my.comm, my.stream));
     ASSERT_ACL_OK(aclmdlRICaptureEnd(my.stream, &graph));
     for (int32_t step = 1; step < 20; ++step) {
-      *in.get() = step * 10 + static_cast<int32_t>(my.rank);
+      in.Write({step * 10 + static_cast<int32_t>(my.rank)});
       ASSERT_ACL_OK(aclmdlRIExecuteAsync(graph, my.stream));
       my.Wait();
-      ASSERT_EQ(*out.get(), (step * 10 + static_cast<int32_t>(my.ranks) - 1) * static_cast<int32_t>(my.ranks));
+      ASSERT_EQ(out.Read()[0], (step * 10 + static_cast<int32_t>(my.ranks) - 1) * static_cast<int32_t>(my.ranks));
     }
     EXPECT_ACL_OK(aclmdlRIDestroy(graph));
   });

@@ -2,7 +2,6 @@
 #ifndef LIBS_HOSTCANN_HCCL_TEST_UTIL_H_
 #define LIBS_HOSTCANN_HCCL_TEST_UTIL_H_
 
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -17,16 +16,24 @@ namespace jumar::hostcann {
 #define ASSERT_HCCL_OK(call) ASSERT_EQ((call), 0) << aclGetRecentErrMsg()
 #define EXPECT_HCCL_OK(call) EXPECT_EQ((call), 0) << aclGetRecentErrMsg()
 
-// Device memory with values, for a test that has one rank per thread.
+// Device memory with values. Filled and read by copies, as strict mode asks for.
 template <typename T>
 class Values {
  public:
-  explicit Values(std::vector<T> values) : buffer_(values.size() + 1), count_(values.size()) {
-    std::memcpy(buffer_.get(), values.data(), values.size() * sizeof(T));
-  }
+  explicit Values(const std::vector<T>& values) : buffer_(values.size() + 1), count_(values.size()) { Write(values); }
   T* get() const { return buffer_.get(); }
-  uint64_t count() const { return count_; }
-  std::vector<T> Read() const { return std::vector<T>(buffer_.get(), buffer_.get() + count_); }
+  void Write(const std::vector<T>& values) {
+    if (count_ > 0) {
+      EXPECT_ACL_OK(aclrtMemcpy(get(), buffer_.bytes(), values.data(), count_ * sizeof(T), 1));
+    }
+  }
+  std::vector<T> Read() const {
+    std::vector<T> values(count_);
+    if (count_ > 0) {
+      EXPECT_ACL_OK(aclrtMemcpy(values.data(), count_ * sizeof(T), get(), count_ * sizeof(T), 2));
+    }
+    return values;
+  }
 
  private:
   DeviceBuffer<T> buffer_;
