@@ -69,6 +69,9 @@ struct CollectiveFault {
 // Call once per collective and rank, in the order of the calls: the rules count. `op` is the name of the C function, "HcclAllReduce".
 CollectiveFault NextCollectiveFault(const char* op, int rank);
 
+// JUMAR_STRICT=1: what hardware or its documents refuse is refused here, too, where that costs time or goes beyond what works.
+bool StrictMode();
+
 // The thread pool of the process. All streams share it, so that the cores are never oversubscribed.
 tiling::Executor& ComputeExecutor();
 

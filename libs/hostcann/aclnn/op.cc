@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstring>
 
+extern "C" const char* aclrtGetSocName();  // of libascendcl.so
+
 namespace jumar::hostcann::aclnn {
 namespace {
 
@@ -140,6 +142,11 @@ std::vector<aclTensor> RawIns::Capture(const char* name, C list) {
 }
 
 }  // namespace arg
+
+void RequireLimits(const char* op, std::initializer_list<ArgView> arguments) {
+  const std::string wrong = CheckLimits(op, arguments, aclrtGetSocName());
+  if (!wrong.empty()) Fail(wrong);
+}
 
 void RunGuarded(const char* op, const Task& task) {
   static thread_local const bool one_thread = [] {

@@ -24,6 +24,8 @@
 //   ACLNN_PLAN(SwiGlu, Raw(x), I64(dim), Raw(out)) { Require(...); return [=] { ... }; }
 //
 // has a body that runs in GetWorkspaceSize and returns the task. Both may throw; the message gets the operator's name.
+//
+// In strict mode the arguments are first held against the documented limits (limits.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +35,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -44,6 +47,7 @@
 #include "libs/hostcann/aclnn/acl_types.h"
 #include "libs/hostcann/aclnn/describe.h"
 #include "libs/hostcann/aclnn/foreach.h"
+#include "libs/hostcann/aclnn/limits.h"
 
 namespace jumar::hostcann::aclnn {
 
@@ -219,13 +223,22 @@ std::unique_ptr<const TaskDetails> Describe(const Row& row, const C&... values) 
   return description.Finish();
 }
 
-template <class MakeTask, class MakeDetails>
-int Prepare(const Row& row, uint64_t* workspace_size, aclOpExecutor** executor, const MakeTask& make_task,
-            const MakeDetails& make_details) {
+// Throws ArgumentError for a call outside of the documented limits of this process's chip.
+void RequireLimits(const char* op, std::initializer_list<ArgView> arguments);
+
+inline bool ChecksLimits() {
+  static const bool checks = StrictMode();
+  return checks;
+}
+
+template <class CheckArguments, class MakeTask, class MakeDetails>
+int Prepare(const Row& row, uint64_t* workspace_size, aclOpExecutor** executor, const CheckArguments& check_arguments,
+            const MakeTask& make_task, const MakeDetails& make_details) {
   try {
     arg::NotNull("workspaceSize", workspace_size);
     arg::NotNull("executor", executor);
     *workspace_size = 0;
+    if (ChecksLimits()) [[unlikely]] check_arguments();
     *executor = new aclOpExecutor{row.name, [op = row.name, task = Task(make_task())] { RunGuarded(op, task); }, &row.launches};
     if (Tracing()) (*executor)->details = make_details();
     return kOk;
@@ -282,7 +295,9 @@ int Launch(aclOpExecutor* executor, void* stream);  // submits and destroys it
   ACLNN_EXPORT int aclnn##Name##GetWorkspaceSize(JUMAR_MAP(JUMAR_C_PARAM, __VA_ARGS__), uint64_t* workspace_size_, \
                                                  aclOpExecutor** executor_) {                                      \
     return ::jumar::hostcann::aclnn::Prepare(                                                                      \
-        Row_##Name, workspace_size_, executor_, MakeTask,                                                          \
+        Row_##Name, workspace_size_, executor_,                                                                    \
+        [&] { ::jumar::hostcann::aclnn::RequireLimits(Row_##Name.name, {JUMAR_MAP(JUMAR_NAME, __VA_ARGS__)}); },   \
+        MakeTask,                                                                                                  \
         [&] { return ::jumar::hostcann::aclnn::Describe(Row_##Name, JUMAR_MAP(JUMAR_NAME, __VA_ARGS__)); });       \
   }                                                                                                                \
   ACLNN_EXPORT int aclnn##Name(void* /*workspace*/, uint64_t /*size*/, aclOpExecutor* executor, void* stream) {    \

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch_npu
 
-from oracle import EPS, FLOATS, call, close, covers, floats, ints
+from oracle import EPS, FLOATS, call, close, covers, floats, ints, strict_refuses
 
 HEADS, KV_HEADS, DIM = 6, 2, 32
 SCALE = 1 / math.sqrt(DIM)
@@ -82,6 +82,7 @@ class Paged:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("layout", ("flat", "heads first"))
+@strict_refuses("`query` is float32; it must be one of float16, int8, bfloat16", when=lambda dtype, **_: dtype == torch.float32)
 @covers("FusedInferAttentionScoreV3")
 def test_paged_mixed_batch(dtype, layout):
     # A prefill, a chunk of one, and two decodes.
@@ -90,6 +91,7 @@ def test_paged_mixed_batch(dtype, layout):
     check(got, batch.want(3))
 
 
+@strict_refuses("`query` is float32; it must be one of float16, int8, bfloat16")
 @covers("FusedInferAttentionScoreV3")
 def test_softmax_lse_and_no_mask():
     batch = Paged([3, 1, 2], [20, 7, 31], torch.float32)
@@ -134,6 +136,7 @@ def test_other_versions():
 
 
 @pytest.mark.parametrize("layout", ("BSH", "BSND", "BNSD", "BNSD_BSND"))
+@strict_refuses("`query` is float32; it must be one of float16, int8, bfloat16")
 @covers("FusedInferAttentionScoreV3")
 def test_contiguous_layouts(layout):
     b, s1, s2 = 3, 5, 11
@@ -155,6 +158,7 @@ def test_contiguous_layouts(layout):
             check(got[i, : lengths[i]], reference(q[i, : lengths[i]], k[i, : keys[i]], v[i, : keys[i]], hidden=hidden))
 
 
+@strict_refuses("`query` is float32; it must be one of float16, int8, bfloat16")
 @covers("FusedInferAttentionScoreV3")
 def test_masks_bands_and_packed_keys():
     b, s1, s2 = 2, 6, 10
@@ -217,7 +221,7 @@ def test_variable_length_flash_attention():
 
 
 def test_wrong_attention_calls_are_explained():
-    batch = Paged([2], [9], torch.float32)
+    batch = Paged([2], [9], torch.float16)
     for change, message in (
         ({"actual_seq_lengths_kv": [900]}, r"actual_seq_lengths_kv\[0\] is 900; block_table has room for 32 tokens"),
         ({"block_size": 32}, r"argument `key` has blocks of 16 tokens but block_size is 32"),
@@ -273,6 +277,7 @@ def test_a_slot_past_the_cache_is_named():
 
 # ---- graphs
 
+@strict_refuses("`query` is float32; it must be one of float16, int8, bfloat16")
 @covers("FusedInferAttentionScoreV3", "ScatterPaKvCache")
 def test_captured_decode_with_updated_lengths():
     """Decode steps as one graph: the lengths are host arguments of the attention, replaced by a task-group update."""

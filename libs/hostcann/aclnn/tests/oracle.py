@@ -7,6 +7,8 @@ launched while the test ran. coverage_test.py adds up all tests and asks for eve
 import ctypes
 import functools
 import math
+import os
+import re
 
 import torch
 import torch_npu  # noqa: F401  (registers the device)
@@ -15,7 +17,9 @@ torch.npu.config.allow_internal_format = True  # or npu_format_cast does nothing
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+STRICT = os.environ.get("JUMAR_STRICT") == "1"
 COVERED: set[str] = set()
+TESTS_OF: dict[str, list[str]] = {}  # operator: the tests that cover it, such as "fused_test.test_matmul"
 
 # Smallest relative distance of two neighbours, and the smallest subnormal.
 EPS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -92,6 +96,9 @@ def covers(*names: str):
     COVERED.update(names)
 
     def decorate(test):
+        for name in names:
+            TESTS_OF.setdefault(name, []).append(f"{test.__module__}.{test.__name__}")
+
         @functools.wraps(test)
         def run(*args, **kwargs):
             before = {name: launches(name) for name in names}
@@ -99,6 +106,29 @@ def covers(*names: str):
             test(*args, **kwargs)
             idle = [name for name in names if launches(name) == before[name]]
             assert not idle, f"the test didn't launch {idle}"
+
+        return run
+
+    return decorate
+
+
+def strict_refuses(message: str, when=lambda **_: True):
+    """Decorates a test of something that CANN's public pages exclude: in strict mode it must be refused with a message like this.
+
+    `when` gets the test's arguments and tells if the exclusion concerns it.
+    """
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run(**arguments):
+            if not (STRICT and when(**arguments)):
+                return test(**arguments)
+            try:
+                test(**arguments)
+            except RuntimeError as error:
+                assert re.search(message, str(error)), f"{error}\nis not like {message!r}"
+            else:
+                raise AssertionError(f"strict mode did not refuse: {message}")
 
         return run
 
