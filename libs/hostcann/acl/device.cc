@@ -100,7 +100,10 @@ memory::DeviceMemory* Runtime::MemoryOf(int id) {
 
 int Runtime::SetDevice(int id) {
   if (int code = CheckDevice(id); code != kOk) return code;
-  if (int code = CheckNotLost(id); code != kOk) return code;
+  // A device that is in use already is only selected: torch_npu does so in destructors, also when the device is lost.
+  if (device(id).references.load() == 0) {
+    if (int code = CheckNotLost(id); code != kOk) return code;
+  }
   device(id).references.fetch_add(1);
   device(id).leaks_reported.store(false);
   t_context = device(id).primary_context;
