@@ -119,6 +119,7 @@ int Runtime::ResetDevice(int id) {
   if (references > 1) return kOk;
   ReportLeaks(id);
   for (const auto& stream : StreamsOf(id)) stream->Abort();
+  ReviveDevice(id);
   const std::shared_ptr<Context> context = contexts_.Get(dev.primary_context);
   std::lock_guard lock(context->mutex);
   context->default_stream = nullptr;
@@ -208,7 +209,7 @@ int Runtime::DestroyStream(void* handle, bool force) {
   if (handle == nullptr) return Fail(kRtParamInvalid, "the default stream cannot be destroyed");
   Stream* peek = streams_.Peek(handle);
   if (peek == nullptr) return Fail(kRtInvalidHandle, "not a stream, or destroyed before");
-  if (!force && peek->capturing()) {
+  if (peek->capturing()) {
     return Fail(kRtStreamCaptured, absl::StrCat("stream ", peek->id(), " is being captured; end the capture first"));
   }
   const std::shared_ptr<Stream> stream = streams_.Remove(handle);
