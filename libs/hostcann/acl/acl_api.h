@@ -247,7 +247,18 @@ int32_t rtFunctionRegister(void* binary, const void* stub, const char* name, con
 int32_t rtKernelLaunch(const void* stub, uint32_t blocks, void* args, uint32_t bytes, void* descriptor, void* stream);
 int32_t rtGetC2cCtrlAddr(uint64_t* address, uint32_t* length);
 
-// ---- profiler hooks, which collect nothing (api_profiler.cc)
+// ---- profiler, which collects nothing of the device (api_profiler.cc)
+struct AclProfConfig;
+struct AclProfStepInfo;
+aclError aclprofInit(const char* folder, size_t length);
+aclError aclprofFinalize();
+AclProfConfig* aclprofCreateConfig(uint32_t* devices, uint32_t count, int32_t metrics, const void* events, uint64_t data_types);
+aclError aclprofDestroyConfig(const AclProfConfig* config);
+aclError aclprofStart(const AclProfConfig* config);
+aclError aclprofStop(const AclProfConfig* config);
+AclProfStepInfo* aclprofCreateStepInfo();
+aclError aclprofGetStepTimestamp(AclProfStepInfo* step, int32_t tag, void* stream);
+void aclprofDestroyStepInfo(AclProfStepInfo* step);
 uint64_t MsprofGetHashId(const char* text, size_t length);
 int32_t MsprofRegisterCallback(uint32_t module, int32_t (*callback)(uint32_t, void*, uint32_t));
 int32_t MsprofReportApi(uint32_t aging, const void* api);

@@ -105,6 +105,7 @@ aclError aclrtSynchronizeEventWithTimeout(void* event, int32_t timeout_ms) {
 }
 aclError aclrtQueryEventStatus(void* event, int32_t* status) {
   return WithEvent(event, [&](Event& e) {
+    if (int code = e.CheckNotCaptured(); code != kOk) return code;
     *status = e.Complete() ? 1 : 0;
     return e.CheckDevice();
   });

@@ -79,6 +79,7 @@ aclError aclrtStreamGetFlags(void* handle, uint32_t* flags) {
 }
 aclError aclrtStreamAbort(void* handle) {
   return WithStream(handle, [&](Stream& stream) {
+    if (stream.capturing()) return RefuseOnCaptured(stream, "aclrtStreamAbort");
     stream.Abort();
     return int{kOk};
   });

@@ -42,6 +42,14 @@ absl::Status ParseCount(const std::string& name, const std::string& text, int ma
   return absl::OkStatus();
 }
 
+absl::Status ParseSwitch(const std::string& name, const std::string& text, bool& value) {
+  if (text.empty() || text == "0" || text == "1") {
+    value = text == "1";
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(name, "=", text, " is neither 0 nor 1"));
+}
+
 // How many of `devices` the list `text` ("0,2") names.
 absl::StatusOr<int> CountVisible(const std::string& text, int devices) {
   std::set<int> ids;
@@ -107,11 +115,8 @@ absl::StatusOr<Config> ParseConfig(const std::function<std::string(const char*)>
   if (absl::Status s = ParseCount("JUMAR_DEVICES", getenv("JUMAR_DEVICES"), kMaxDevices, config.devices); !s.ok()) return s;
   if (absl::Status s = ParseCount("JUMAR_THREADS", getenv("JUMAR_THREADS"), 1024, config.threads); !s.ok()) return s;
 
-  if (const std::string strict = getenv("JUMAR_STRICT"); strict == "1") {
-    config.strict = true;
-  } else if (!strict.empty() && strict != "0") {
-    return absl::InvalidArgumentError(absl::StrCat("JUMAR_STRICT=", strict, " is neither 0 nor 1"));
-  }
+  if (absl::Status s = ParseSwitch("JUMAR_STRICT", getenv("JUMAR_STRICT"), config.strict); !s.ok()) return s;
+  if (absl::Status s = ParseSwitch("JUMAR_STOP_ON_FAILURE", getenv("JUMAR_STOP_ON_FAILURE"), config.stop_on_failure); !s.ok()) return s;
 
   std::string soc = getenv("JUMAR_SOC");
   if (soc.empty()) soc = "Ascend910B2";

@@ -7,6 +7,7 @@
 //   JUMAR_FAULTS     faults on demand, see faults.h                      (none)
 //   JUMAR_SCHEDULE_FUZZ  seed of random delays, see fuzz.h                (none)
 //   JUMAR_TRACE      file for a trace, see trace.h                       (none)
+//   JUMAR_STOP_ON_FAILURE  1: a task that fails stops its device   (0)
 //   JUMAR_STRICT     1: host code cannot touch device memory           (0)
 //   ASCEND_RT_VISIBLE_DEVICES  the devices that this process sees, e.g. 0,2; it numbers them from 0        (all)
 #ifndef LIBS_HOSTCANN_ACL_CONFIG_H_
@@ -52,6 +53,7 @@ struct Config {
   std::optional<uint64_t> schedule_fuzz;
   std::string trace;
   bool strict = false;
+  bool stop_on_failure = false;
 };
 
 // `getenv` returns "" for a variable that is not set.

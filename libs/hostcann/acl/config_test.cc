@@ -65,6 +65,7 @@ TEST(ConfigTest, RefusesWhatMakesNoSenseAndNamesIt) {
                                                                                     {"JUMAR_HBM_BYTES", "1MiB"},
                                                                                     {"JUMAR_FAULTS", "fail-alloc nth=0"},
                                                                                     {"JUMAR_SCHEDULE_FUZZ", "yes"},
+                                                                                    {"JUMAR_STOP_ON_FAILURE", "2"},
                                                                                     {"JUMAR_TRACE", "/no/such/folder/out.json"},
                                                                                     {"JUMAR_TRACE", "/tmp/"},
                                                                                     {"JUMAR_HBM_BYTES", "lots"}}) {

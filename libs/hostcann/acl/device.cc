@@ -100,7 +100,10 @@ memory::DeviceMemory* Runtime::MemoryOf(int id) {
 
 int Runtime::SetDevice(int id) {
   if (int code = CheckDevice(id); code != kOk) return code;
-  if (int code = CheckNotLost(id); code != kOk) return code;
+  // A device that is in use already is only selected: torch_npu does so in destructors, also when the device is lost.
+  if (device(id).references.load() == 0) {
+    if (int code = CheckNotLost(id); code != kOk) return code;
+  }
   device(id).references.fetch_add(1);
   device(id).leaks_reported.store(false);
   t_context = device(id).primary_context;
@@ -116,6 +119,7 @@ int Runtime::ResetDevice(int id) {
   if (references > 1) return kOk;
   ReportLeaks(id);
   for (const auto& stream : StreamsOf(id)) stream->Abort();
+  ReviveDevice(id);
   const std::shared_ptr<Context> context = contexts_.Get(dev.primary_context);
   std::lock_guard lock(context->mutex);
   context->default_stream = nullptr;
@@ -205,7 +209,7 @@ int Runtime::DestroyStream(void* handle, bool force) {
   if (handle == nullptr) return Fail(kRtParamInvalid, "the default stream cannot be destroyed");
   Stream* peek = streams_.Peek(handle);
   if (peek == nullptr) return Fail(kRtInvalidHandle, "not a stream, or destroyed before");
-  if (!force && peek->capturing()) {
+  if (peek->capturing()) {
     return Fail(kRtStreamCaptured, absl::StrCat("stream ", peek->id(), " is being captured; end the capture first"));
   }
   const std::shared_ptr<Stream> stream = streams_.Remove(handle);

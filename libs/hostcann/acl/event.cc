@@ -18,6 +18,12 @@ int64_t NowNs() {
 
 std::atomic<int64_t> g_wait_timeout_ms{0};
 
+int FailCaptured() {
+  return Fail(kRtEventCaptured,
+              "the event was recorded into a capture that is still open, and nothing of it runs before the graph is launched: the event can "
+              "neither be waited for nor queried from outside. Do it after the capture, with an event that was recorded then");
+}
+
 uint64_t NextNumber() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -117,7 +123,7 @@ int Event::Reset(Stream& stream) {
 
 int Event::Synchronize(int64_t timeout_ms) {
   std::unique_lock lock(point_->mutex);
-  if (InCapture()) return Fail(kRtEventCaptured, "the event belongs to a capture: it cannot be waited for before the graph runs");
+  if (InCapture()) return FailCaptured();
   const uint64_t record = recorded_;
   const auto ready = [&] { return done_.load(std::memory_order_relaxed) >= record; };
   if (timeout_ms < 0) {
@@ -127,6 +133,11 @@ int Event::Synchronize(int64_t timeout_ms) {
   }
   lock.unlock();
   return CheckDevice();
+}
+
+int Event::CheckNotCaptured() const {
+  std::lock_guard lock(point_->mutex);
+  return InCapture() ? FailCaptured() : int{kOk};
 }
 
 int Event::CheckDevice() const {
@@ -156,6 +167,7 @@ int Event::TimestampUs(uint64_t* us) const {
     return Fail(kRtTimestampInvalid, "the event has no time line; create it with ACL_EVENT_TIME_LINE (torch: enable_timing=True)");
   }
   std::lock_guard lock(point_->mutex);
+  if (InCapture()) return FailCaptured();
   if (timestamp_ns_ < 0) return Fail(kRtTimestampInvalid, "the event was never recorded, or its record has not run yet");
   *us = static_cast<uint64_t>(timestamp_ns_ / 1000);
   return kOk;

@@ -41,7 +41,8 @@ class Event : public std::enable_shared_from_this<Event> {
   // Waits in the calling thread; a negative time-out waits for ever.
   int Synchronize(int64_t timeout_ms);
   bool Complete() const;     // every record so far has run
-  int CheckDevice() const;  // 0, or the error when the device of the last record is lost
+  int CheckDevice() const;   // 0, or the error when the device of the last record is lost
+  int CheckNotCaptured() const;  // 0, or the error when it was recorded into a capture that is still open
 
   // Milliseconds from `start` to `end`, both recorded with a time line.
   static int ElapsedMs(const Event& start, const Event& end, float* ms);

@@ -163,9 +163,21 @@ TEST_F(GraphTest, ACapturedEventCannotBeWaitedForByTheHost) {
   ASSERT_ACL_OK(aclmdlRICaptureBegin(a_, kGlobal));
   ASSERT_ACL_OK(aclrtRecordEvent(event, a_));
   EXPECT_EQ(aclrtSynchronizeEvent(event), 107028);
+  int32_t status;
+  EXPECT_EQ(aclrtQueryEventStatus(event, &status), 107028);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("can neither be waited for nor queried"));
   ASSERT_ACL_OK(aclmdlRICaptureEnd(a_, &graph));
   EXPECT_ACL_OK(aclmdlRIDestroy(graph));
   EXPECT_ACL_OK(aclrtDestroyEvent(event));
+}
+
+TEST_F(GraphTest, ACapturedStreamCannotBeDestroyedOrAborted) {
+  void* graph = nullptr;
+  ASSERT_ACL_OK(aclmdlRICaptureBegin(a_, kGlobal));
+  EXPECT_EQ(aclrtDestroyStream(a_), 107027);
+  EXPECT_EQ(aclrtDestroyStreamForce(a_), 107027);
+  EXPECT_EQ(aclrtStreamAbort(a_), 107027);
+  EXPECT_EQ(aclmdlRICaptureEnd(a_, &graph), 507903);
 }
 
 TEST_F(GraphTest, UnsafeCallsFollowTheCaptureMode) {

@@ -18,6 +18,12 @@ std::atomic<FaultPlan*> g_plan{nullptr};
 std::atomic<const FaultRule*> g_lost[kMaxDevices] = {};
 std::atomic<uint64_t> g_fuzz_seed{0};
 
+struct Stopped {
+  int code;
+  std::string text;
+};
+std::atomic<const Stopped*> g_stopped[kMaxDevices] = {};  // never freed, as another thread may be telling it
+
 void Turn(uint32_t hook, bool on) {
   if (on) {
     g_hooks.fetch_or(hook);
@@ -39,6 +45,35 @@ void InstallHooks(const Config& config) {
   if (!config.faults.empty()) InstallFaults(config.faults);
   if (config.schedule_fuzz.has_value()) InstallFuzz(config.schedule_fuzz);
   Turn(kHookTrace, !config.trace.empty());
+  Turn(kHookStop, config.stop_on_failure);
+}
+
+void InstallStopOnFailure(bool on) {
+  for (auto& stopped : g_stopped) stopped.store(nullptr);
+  Turn(kHookStop, on);
+}
+
+void StopDevice(int device, int code, const std::string& text) {
+  const Stopped* expected = nullptr;
+  const auto* stopped = new Stopped{code, text};
+  if (!g_stopped[device].compare_exchange_strong(expected, stopped)) {
+    delete stopped;  // the first failure is the cause
+    return;
+  }
+  for (const auto& stream : Runtime::Get().StreamsOf(device)) stream->WakeBlocked();
+}
+
+void ReviveDevice(int device) { g_stopped[device].store(nullptr); }
+
+bool DeviceStopped(int device) { return Hooked(kHookStop) && g_stopped[device].load(std::memory_order_acquire) != nullptr; }
+
+int CheckRunning(int device) {
+  if (int code = CheckNotLost(device); code != kOk) return code;
+  const Stopped* stopped = Hooked(kHookStop) ? g_stopped[device].load(std::memory_order_acquire) : nullptr;
+  if (stopped == nullptr) return kOk;
+  SetLastExecutionError(stopped->code);
+  return Fail(stopped->code, absl::StrCat("device ", device, " has stopped, since ", stopped->text,
+                                          "; reset the device (aclrtResetDeviceForce) or start the process anew"));
 }
 
 void InstallFuzz(std::optional<uint64_t> seed) {

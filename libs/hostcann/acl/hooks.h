@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "libs/hostcann/acl/config.h"
@@ -17,6 +18,7 @@ namespace jumar::hostcann {
 inline constexpr uint32_t kHookFaults = 1;
 inline constexpr uint32_t kHookTrace = 2;
 inline constexpr uint32_t kHookFuzz = 4;
+inline constexpr uint32_t kHookStop = 8;
 
 extern std::atomic<uint32_t> g_hooks;
 inline uint32_t Hooks() { return g_hooks.load(std::memory_order_relaxed); }
@@ -40,6 +42,15 @@ int FaultOnAllocation(int device, uint64_t bytes);
 bool DeviceLost(int device);
 // 0, or the error that every call returns for a device that is lost.
 int CheckNotLost(int device);
+
+// ---- stopping on a failure (JUMAR_STOP_ON_FAILURE=1), as hardware does: after a task has failed in a stream that stops on failure, no
+// stream of the device runs a task or takes one, until the device is reset.
+void InstallStopOnFailure(bool on);  // also lets all devices go on
+void StopDevice(int device, int code, const std::string& text);
+void ReviveDevice(int device);
+bool DeviceStopped(int device);
+// 0, or the error that every call returns which submits to the device or waits for it, when it is lost or has stopped.
+int CheckRunning(int device);
 
 // Before a task runs: holds it up, or throws the TaskError that it shall fail with.
 void FaultBeforeTask(int device, int stream, const char* name);

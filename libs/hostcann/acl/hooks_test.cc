@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -119,7 +120,7 @@ TEST_F(FaultTest, EveryCallOfALostDeviceFails) {
   EXPECT_EQ(aclrtMemcpy(host, 64, buffer.get(), 64, 2), 507010);
   EXPECT_EQ(aclrtMemcpyAsync(host, 64, buffer.get(), 64, 2, a_), 507010);
   EXPECT_EQ(aclrtCreateStream(&stream), 507010);
-  EXPECT_EQ(aclrtSetDevice(0), 507010);
+  EXPECT_ACL_OK(aclrtSetDevice(0)) << "it is in use and only selected again";
   ASSERT_ACL_OK(aclrtSetDevice(1));
   ASSERT_ACL_OK(aclrtCreateStream(&stream)) << "the other device works";
   ASSERT_ACL_OK(Submit(stream, "task", [] {}));
@@ -139,6 +140,44 @@ TEST_F(FaultTest, ALossFreesAStreamThatWaits) {
   }).join();
   EXPECT_EQ(aclrtSynchronizeStreamWithTimeout(a_, 20000), 507010);
   EXPECT_ACL_OK(aclrtDestroyEvent(never));
+}
+
+TEST_F(FaultTest, AFailureStopsTheDeviceUntilItIsReset) {
+  InstallStopOnFailure(true);
+  std::atomic<bool> ran{false};
+  void* never = nullptr;
+  ASSERT_ACL_OK(aclrtCreateEventWithFlag(&never, 0));
+  ASSERT_ACL_OK(aclrtStreamWaitEvent(c_, never));
+  Gate gate(b_);
+  ASSERT_ACL_OK(Submit(b_, "other", [&] { ran = true; }));
+  ASSERT_ACL_OK(Submit(a_, "broken", [] { throw std::runtime_error("no"); }));
+  EXPECT_EQ(aclrtSynchronizeStream(a_), 507015);
+  gate.Open();
+  for (void* stream : {a_, b_, c_}) EXPECT_EQ(aclrtSynchronizeStreamWithTimeout(stream, 20000), 507015) << "it sticks";
+  EXPECT_THAT(aclGetRecentErrMsg(), AllOf(HasSubstr("device 0 has stopped, since stream"), HasSubstr("failed in broken: no")));
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(Submit(b_, "other", [&] { ran = true; }), 507015);
+  ASSERT_ACL_OK(aclrtResetDeviceForce(0));
+  ASSERT_ACL_OK(aclrtSetDevice(0));
+  void* fresh = nullptr;
+  ASSERT_ACL_OK(aclrtCreateStream(&fresh));
+  ASSERT_ACL_OK(Submit(fresh, "other", [&] { ran = true; }));
+  EXPECT_ACL_OK(aclrtSynchronizeStream(fresh));
+  EXPECT_TRUE(ran);
+  EXPECT_ACL_OK(aclrtDestroyStream(fresh));
+  EXPECT_ACL_OK(aclrtDestroyEvent(never));
+  InstallStopOnFailure(false);
+}
+
+TEST_F(FaultTest, AStreamThatContinuesOnFailureDoesNotStopTheDevice) {
+  InstallStopOnFailure(true);
+  ASSERT_ACL_OK(aclrtSetStreamFailureMode(a_, 0));
+  ASSERT_ACL_OK(Submit(a_, "broken", [] { throw std::runtime_error("no"); }));
+  EXPECT_EQ(aclrtSynchronizeStream(a_), 507015);
+  ASSERT_ACL_OK(Submit(b_, "other", [] {}));
+  EXPECT_ACL_OK(aclrtSynchronizeStream(b_));
+  EXPECT_ACL_OK(aclrtSynchronizeStream(a_));
+  InstallStopOnFailure(false);
 }
 
 TEST_F(FaultTest, CollectivesAreToldWhatToDo) {

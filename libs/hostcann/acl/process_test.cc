@@ -70,6 +70,20 @@ TEST(ProcessTest, AbsentFeaturesSayWhatIsMissing) {
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("does not share device memory between processes"));
 }
 
+TEST(ProcessTest, AProfilerSessionIsOpenedOnceAndCollectsNothing) {
+  uint32_t device = 0;
+  ASSERT_ACL_OK(aclprofInit("/tmp", 4));
+  EXPECT_EQ(aclprofInit("/tmp", 4), 148047);
+  AclProfConfig* config = aclprofCreateConfig(&device, 1, 0, nullptr, 0);
+  ASSERT_NE(config, nullptr);
+  EXPECT_ACL_OK(aclprofStart(config));
+  EXPECT_ACL_OK(aclprofStop(config));
+  EXPECT_ACL_OK(aclprofDestroyConfig(config));
+  EXPECT_ACL_OK(aclprofFinalize());
+  EXPECT_EQ(aclprofFinalize(), 148047);
+  EXPECT_EQ(aclprofStart(nullptr), 100000);
+}
+
 void ExitWithWorkLeft() {
   aclrtSetDevice(0);
   void *busy = nullptr, *waiting = nullptr, *event = nullptr;

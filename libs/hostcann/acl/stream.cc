@@ -115,7 +115,7 @@ void Stream::Run() {
 void Stream::Execute(Entry& entry) {
   const bool skip =
       aborted() || (failed_.load(std::memory_order_relaxed) && stop_on_failure_.load(std::memory_order_relaxed));
-  if (skip && entry.kind == TaskKind::kWork) return;
+  if ((skip || DeviceStopped(device_)) && entry.kind == TaskKind::kWork) return;
   const RunningTask running(entry.named.name);
   try {
     if (Hooked()) {
@@ -146,6 +146,9 @@ void Stream::RecordFailure(int code, const std::string& text) {
   failure_code_ = code;
   failure_text_ = text;
   failed_.store(true, std::memory_order_relaxed);
+  if (Hooked(kHookStop) && stop_on_failure_.load(std::memory_order_relaxed)) {
+    StopDevice(device_, code, absl::StrCat("stream ", id_, " failed in ", text));
+  }
 }
 
 int Stream::Synchronize(int64_t timeout_ms) {
@@ -173,7 +176,7 @@ int Stream::Synchronize(int64_t timeout_ms) {
                                                      submitted_.load() - completed_.load(), " tasks are left"));
     }
   }
-  if (int code = CheckNotLost(device_); code != kOk) return code;
+  if (int code = CheckRunning(device_); code != kOk) return code;
   if (!failed_.load(std::memory_order_relaxed)) return kOk;
   std::lock_guard lock(failure_mutex_);
   const int code = std::exchange(failure_code_, 0);
@@ -243,7 +246,7 @@ Stream::Waited Stream::AwaitUntil(const std::shared_ptr<SyncPoint>& point, const
   {
     std::unique_lock lock(point->mutex);
     while (!ready()) {
-      if (self != nullptr && (self->aborted() || DeviceLost(self->device_))) {
+      if (self != nullptr && (self->aborted() || DeviceLost(self->device_) || DeviceStopped(self->device_))) {
         result = Waited::kGaveUp;
         break;
       }

@@ -57,7 +57,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   }
   int Submit(NamedTask named, TaskKind kind = TaskKind::kWork) {
     if (Hooked()) {
-      if (int code = CheckNotLost(device_); code != 0) return code;
+      if (int code = CheckRunning(device_); code != 0) return code;
     }
     if (mode_.load(std::memory_order_acquire) != Mode::kQueue) return SubmitSlow(std::move(named), kind);
     Push(std::move(named), kind);
