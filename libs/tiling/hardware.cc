@@ -1,14 +1,13 @@
 #include "libs/tiling/hardware.h"
 
-#include <algorithm>
 #include <cctype>
 #include <iterator>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "libs/tiling/spelling.h"
 
 namespace jumar::tiling {
 namespace {
@@ -17,19 +16,20 @@ constexpr int64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 constexpr int64_t kTerabyte = 1'000'000'000'000;
 constexpr uint32_t kFloats = kFp32 | kFp16 | kBf16;
 constexpr uint32_t kA2Formats = kFloats | kInt8 | kInt4;
+constexpr int64_t kFlagEvents = 65535;
 constexpr uint32_t kA5Formats = kFloats | kInt8 | kFp8 | kHiF8 | kMxFp8 | kMxFp4;
 
 constexpr HardwareSpec A2(std::string_view name, int64_t soc_version, int64_t aic, int64_t l2, int64_t memory) {
-  return {name, Architecture::kA2, soc_version, aic, 2 * aic, 192 * kKiB, 512 * kKiB, 64 * kKiB, 64 * kKiB, 128 * kKiB, l2, memory, kUnknown, kA2Formats};
+  return {name, Architecture::kA2, soc_version, aic, 2 * aic, 192 * kKiB, 512 * kKiB, 64 * kKiB, 64 * kKiB, 128 * kKiB, l2, memory, kUnknown, kA2Formats, kFlagEvents};
 }
 constexpr HardwareSpec A3(std::string_view name, int64_t soc_version, int64_t aic, int64_t memory, int64_t bandwidth) {
-  return {name, Architecture::kA3, soc_version, aic, 2 * aic, 192 * kKiB, 512 * kKiB, 64 * kKiB, 64 * kKiB, 128 * kKiB, kUnknown, memory, bandwidth, kA2Formats};
+  return {name, Architecture::kA3, soc_version, aic, 2 * aic, 192 * kKiB, 512 * kKiB, 64 * kKiB, 64 * kKiB, 128 * kKiB, kUnknown, memory, bandwidth, kA2Formats, kFlagEvents};
 }
 constexpr HardwareSpec A5(std::string_view name, int64_t memory, int64_t bandwidth) {
-  return {name, Architecture::kA5, 260, kUnknown, kUnknown, kUnknown, 512 * kKiB, 64 * kKiB, 64 * kKiB, 256 * kKiB, kUnknown, memory, bandwidth, kA5Formats};
+  return {name, Architecture::kA5, 260, kUnknown, kUnknown, kUnknown, 512 * kKiB, 64 * kKiB, 64 * kKiB, 256 * kKiB, kUnknown, memory, bandwidth, kA5Formats, kFlagEvents};
 }
 
-// Sources as in the header: buffers [D], numbers [T], cores and memory of A2 and 310P [H], of A3 [C], memory of A5 [K].
+// Sources as in the header: buffers and events [D], numbers [T], cores and memory of A2 and 310P [H], of A3 [C], memory of A5 [K].
 constexpr HardwareSpec kTable[] = {
     A2("Ascend910B1", 220, kUnknown, kUnknown, kUnknown),
     A2("Ascend910B2", 221, 24, kUnknown, 64 * kGiB),
@@ -47,30 +47,16 @@ constexpr HardwareSpec kTable[] = {
     A5("Ascend950PR", 128 * kGiB, 16 * kTerabyte / 10),
     A5("Ascend950DT", 144 * kGiB, 4 * kTerabyte),
     {"Ascend310P1", Architecture::k310P, 200, kUnknown, kUnknown, 256 * kKiB, 1 * kMiB, 64 * kKiB, 64 * kKiB, 256 * kKiB, kUnknown, kUnknown, kUnknown,
-     kFp32 | kFp16 | kInt8},
+     kFp32 | kFp16 | kInt8, 1023},
     {"Ascend310P3", Architecture::k310P, 202, 8, kUnknown, 256 * kKiB, 1 * kMiB, 64 * kKiB, 64 * kKiB, 256 * kKiB, kUnknown, 24 * kGiB, kUnknown,
-     kFp32 | kFp16 | kInt8},
-    {"host", Architecture::kHost, -1, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kFloats},
+     kFp32 | kFp16 | kInt8, 1023},
+    {"host", Architecture::kHost, -1, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown, kFloats, kUnknown},
 };
 
 std::string Lower(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return lower;
-}
-
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row[b.size()];
 }
 
 }  // namespace

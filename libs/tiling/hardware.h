@@ -63,6 +63,7 @@ struct HardwareSpec {
   int64_t memory_bytes;             // HBM, or DDR of 310P
   int64_t memory_bytes_per_second;
   uint32_t formats;                 // of Format
+  int64_t flag_events;              // that a device has for aclrtCreateEvent [D: page "aclrtCreateEvent"]
 
   constexpr bool Supports(Format format) const { return (formats & format) != 0; }
 };
