@@ -1,6 +1,5 @@
 // Events, and waiting for values in memory.
 #include <atomic>
-#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
