@@ -89,18 +89,26 @@ CollectiveError Communicator::Destroyed(const Operation& operation) const {
   return CollectiveError(kHcclSuspending, absl::StrCat(Describe(operation), ": ", Who(), ": the communicator was destroyed"));
 }
 
-std::unique_lock<std::timed_mutex> Communicator::Enter(const Operation& operation) {
-  std::unique_lock lock(run_mutex_, std::defer_lock);
-  while (!lock.try_lock_for(kLook)) {
-    if (destroyed_ || TaskInterrupted()) break;
+Communicator::Turn::Turn(Communicator& communicator, const std::function<bool()>& give_up) : communicator_(communicator) {
+  std::unique_lock lock(communicator_.turn_mutex_);
+  while (communicator_.turn_taken_ && !give_up()) communicator_.turn_free_.wait_for(lock, kLook);
+  taken_ = !communicator_.turn_taken_;
+  if (taken_) communicator_.turn_taken_ = true;
+}
+
+Communicator::Turn::~Turn() {
+  if (!taken_) return;
+  {
+    std::lock_guard lock(communicator_.turn_mutex_);
+    communicator_.turn_taken_ = false;
   }
-  if (destroyed_) throw Destroyed(operation);
-  if (!lock.owns_lock()) throw CollectiveError(kHcclSuspending, absl::StrCat(Describe(operation), ": the stream was aborted"));
-  return lock;
+  communicator_.turn_free_.notify_one();
 }
 
 void Communicator::Execute(const Operation& operation) {
-  const std::unique_lock<std::timed_mutex> lock = Enter(operation);
+  const Turn turn(*this, [this] { return destroyed_ || TaskInterrupted(); });
+  if (destroyed_) throw Destroyed(operation);
+  if (!turn.taken()) throw CollectiveError(kHcclSuspending, absl::StrCat(Describe(operation), ": the stream was aborted"));
   if (!failure_.empty()) {
     throw CollectiveError(async_error_, absl::StrCat(Describe(operation), ": the communicator has failed before: ", failure_));
   }
@@ -168,13 +176,13 @@ void Communicator::Destroy() {
   }
   if (mesh == nullptr) return;
   mesh->Interrupt();
-  std::lock_guard lock(run_mutex_);
+  const Turn turn(*this, [] { return false; });
   if (failure_.empty()) mesh->Leave("");
 }
 
 absl::Status Communicator::Resume() {
   if (destroyed_) return absl::FailedPreconditionError(absl::StrCat(Who(), ": the communicator was destroyed"));
-  std::lock_guard lock(run_mutex_);
+  const Turn turn(*this, [] { return false; });
   ++resumes_;
   if (absl::Status connected = Connect(); !connected.ok()) return connected;
   failure_.clear();

@@ -3,7 +3,9 @@
 #define LIBS_HOSTCANN_HCCL_COMMUNICATOR_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -56,8 +58,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   absl::Status Connect();
   // Every collective runs through here, on the worker of its stream.
   void Execute(const Operation& operation);
-  // One collective at a time. Throws when that will never be.
-  std::unique_lock<std::timed_mutex> Enter(const Operation& operation);
+  // Held while a collective runs: one at a time.
+  class Turn {
+   public:
+    // Waits until nobody else has it, or until `give_up` says so.
+    Turn(Communicator& communicator, const std::function<bool()>& give_up);
+    ~Turn();
+    bool taken() const { return taken_; }
+
+   private:
+    Communicator& communicator_;
+    bool taken_ = false;
+  };
   // What JUMAR_FAULTS asks for before the collective. False: this rank takes no part.
   bool Begin(const CollectiveFault& fault, const Operation& operation);
   void Corrupt(const Operation& operation) const;
@@ -72,7 +84,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex mesh_mutex_;  // the pointer; a Transfer that runs keeps the mesh alive
   std::shared_ptr<Mesh> mesh_;
 
-  std::timed_mutex run_mutex_;  // guards what follows
+  std::mutex turn_mutex_;
+  std::condition_variable turn_free_;
+  bool turn_taken_ = false;
+
+  // Whose turn it is has these.
   Counters counters_;
   Scratch scratch_;
   std::string failure_;
