@@ -99,8 +99,8 @@ bool OwnMessagesPair(const Operation& operation, uint32_t rank) {
     paired = sends[i]->count == receives[i]->count && sends[i]->type == receives[i]->type;
   }
   if (!paired) {
-    Fail(kHcclParameter, absl::StrCat(operation.name, ": rank ", rank, " is this rank; what it sends to itself must be received in the same ",
-                                      "batch, with the same count and type"));
+    Fail(kHcclParameter, absl::StrCat(operation.name, ": rank ", rank, " is this rank; what it sends to itself must be received in the ",
+                                      "same batch, with the same count and type"));
   }
   return paired;
 }

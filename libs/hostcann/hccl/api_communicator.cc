@@ -1,8 +1,10 @@
 // libhccl.so: communicators.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,9 +41,8 @@ std::string NameOr(const char* name) {
 }
 
 int FailWith(const char* what, const absl::Status& status) {
-  const bool in_time = !absl::IsDeadlineExceeded(status);
-  const bool argument = absl::IsInvalidArgument(status);
-  return Fail(argument ? kHcclParameter : in_time ? kHcclTcpConnect : kHcclTimeout, absl::StrCat(what, ": ", std::string(status.message())));
+  const int code = absl::IsInvalidArgument(status) ? kHcclParameter : absl::IsDeadlineExceeded(status) ? kHcclTimeout : kHcclTcpConnect;
+  return Fail(code, absl::StrCat(what, ": ", status.message()));
 }
 
 int Create(const char* what, uint32_t ranks, const HcclRoot* root, uint32_t rank, const char* name, void** comm) {
@@ -116,21 +117,24 @@ int32_t HcclCommInitRootInfoConfig(uint32_t ranks, const HcclRoot* root, uint32_
 }
 
 int32_t HcclCommInitAll(uint32_t count, int32_t* devices, void** comms) {
-  if (comms == nullptr || count == 0) return hc::Fail(kHcclParameter, "HcclCommInitAll: no device, or a null pointer for the communicators");
+  if (comms == nullptr) return hc::Fail(kHcclPointer, "HcclCommInitAll: a null pointer for the communicators");
+  if (count == 0) return hc::Fail(kHcclParameter, "HcclCommInitAll: no device");
   HcclRoot root;
   if (const int code = HcclGetRootInfo(&root); code != kHcclSuccess) return code;
-  // The store is taken out of the registry by the first that is ready, so all are given the same name beforehand.
   const std::string name = hc::NameOr(nullptr);
+  std::fill(comms, comms + count, nullptr);
   std::vector<int> codes(count);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] { codes[rank] = hc::Create("HcclCommInitAll", count, &root, rank, name.c_str(), &comms[rank]); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const int code : codes) {
-    if (code != kHcclSuccess) return hc::Fail(code, "HcclCommInitAll: the devices' communicators could not be connected");
+  const auto failed = std::find_if(codes.begin(), codes.end(), [](int code) { return code != kHcclSuccess; });
+  if (failed == codes.end()) return kHcclSuccess;
+  for (uint32_t rank = 0; rank < count; ++rank) {
+    if (comms[rank] != nullptr) HcclCommDestroy(std::exchange(comms[rank], nullptr));
   }
-  return kHcclSuccess;
+  return hc::Fail(*failed, "HcclCommInitAll: the devices' communicators could not be connected");
 }
 
 int32_t HcclCreateSubCommConfig(void** comm, uint32_t ranks, uint32_t* rank_ids, uint64_t id, uint32_t rank, HcclConfigHead* config,
@@ -143,7 +147,8 @@ int32_t HcclCreateSubCommConfig(void** comm, uint32_t ranks, uint32_t* rank_ids,
   if (rank >= ranks) return hc::Fail(kHcclParameter, absl::StrCat(kWhat, ": rank ", rank, " of ", ranks, " ranks; ranks count from 0"));
   for (uint32_t i = 0; i < ranks; ++i) {
     if (rank_ids[i] >= parent->ranks()) {
-      return hc::Fail(kHcclParameter, absl::StrCat(kWhat, ": rank ", rank_ids[i], ", but ", parent->name(), " has ", parent->ranks(), " ranks"));
+      return hc::Fail(kHcclParameter,
+                      absl::StrCat(kWhat, ": rank ", rank_ids[i], ", but ", parent->name(), " has ", parent->ranks(), " ranks"));
     }
   }
   if (rank_ids[rank] != parent->rank()) {

@@ -90,7 +90,8 @@ TEST_P(CollectiveTest, ReduceBroadcastScatter) {
 TEST_P(CollectiveTest, ReduceScatterAndAllGatherUndoEachOther) {
   RunRanks(GetParam(), [](Rank& my) {
     for (const uint64_t count : {uint64_t{1}, uint64_t{999}, Long(my.ranks)}) {
-      Values<int32_t> in(Mine(my.rank, count * my.ranks)), part(std::vector<int32_t>(count, -1)), all(std::vector<int32_t>(count * my.ranks));
+      Values<int32_t> in(Mine(my.rank, count * my.ranks)), part(std::vector<int32_t>(count, -1));
+      Values<int32_t> all(std::vector<int32_t>(count * my.ranks, -1));
       ASSERT_HCCL_OK(HcclReduceScatter(in.get(), part.get(), count, kInt32, kSum, my.comm, my.stream));
       ASSERT_HCCL_OK(HcclAllGather(part.get(), all.get(), count, kInt32, my.comm, my.stream));
       // In place: a rank's part stands where it belongs already.
@@ -143,8 +144,8 @@ TEST_P(CollectiveTest, AllToAllInThreeForms) {
       expected.insert(expected.end(), receives[peer], 100 * peer + my.rank);
     }
     Values<int64_t> in(values), v(std::vector<int64_t>(expected.size())), vc(std::vector<int64_t>(expected.size()));
-    ASSERT_HCCL_OK(HcclAlltoAllV(in.get(), sends.data(), send_offsets.data(), kInt64, v.get(), receives.data(), receive_offsets.data(), kInt64,
-                                 my.comm, my.stream));
+    ASSERT_HCCL_OK(HcclAlltoAllV(in.get(), sends.data(), send_offsets.data(), kInt64, v.get(), receives.data(), receive_offsets.data(),
+                                 kInt64, my.comm, my.stream));
     ASSERT_HCCL_OK(HcclAlltoAllVC(in.get(), matrix.data(), kInt64, vc.get(), kInt64, my.comm, my.stream));
     std::vector<int64_t> square(n), transposed(n);
     for (uint32_t peer = 0; peer < n; ++peer) square[peer] = 100 * my.rank + peer, transposed[peer] = 100 * peer + my.rank;
@@ -160,7 +161,7 @@ TEST_P(CollectiveTest, AllToAllInThreeForms) {
 TEST_P(CollectiveTest, MessagesAroundARing) {
   RunRanks(GetParam(), [](Rank& my) {
     const uint32_t next = (my.rank + 1) % my.ranks, previous = (my.rank + my.ranks - 1) % my.ranks;
-    const uint64_t count = 200000;  // more than the kernel buffers: both sides must move at once
+    const uint64_t count = 200000;  // every rank sends before it receives
     Values<int32_t> out(Mine(my.rank, count)), in(std::vector<int32_t>(count, -1)), again(std::vector<int32_t>(count, -1));
     HcclBatchItem items[] = {{0, out.get(), count, kInt32, next}, {1, in.get(), count, kInt32, previous}};
     ASSERT_HCCL_OK(HcclBatchSendRecv(items, 2, my.comm, my.stream));

@@ -150,7 +150,8 @@ TEST(FailureTest, AMissingRankIsNamedWhenTheTimeIsOver) {
   void* comm = nullptr;
   ASSERT_HCCL_OK(HcclGetRootInfo(&root));
   EXPECT_EQ(HcclCommInitRootInfo(3, &root, 0, &comm), kHcclTimeout);
-  EXPECT_THAT(aclGetRecentErrMsg(), AllOf(HasSubstr("rank 0 of 3"), HasSubstr("these never came: 1, 2"), HasSubstr("HCCL_CONNECT_TIMEOUT is 1 s")));
+  EXPECT_THAT(aclGetRecentErrMsg(),
+              AllOf(HasSubstr("rank 0 of 3"), HasSubstr("these never came: 1, 2"), HasSubstr("HCCL_CONNECT_TIMEOUT is 1 s")));
   EXPECT_EQ(HcclCommInitRootInfo(3, &root, 1, &comm), kHcclTcpConnect) << "the store is gone";
   unsetenv("HCCL_CONNECT_TIMEOUT");
 }

@@ -105,7 +105,7 @@ absl::StatusOr<Fd> ConnectWithToken(const Endpoint& endpoint, const Token& token
   uint64_t code = 0;
   if (const absl::Status got = ReceiveAll(fd->get(), &code, sizeof(code), deadline); !got.ok()) return failed(got);
   if (code != CodeOfAcceptor(token, answer.nonce, nonce)) {
-    return absl::PermissionDeniedError(absl::StrCat("what listens on ", endpoint.host, " port ", endpoint.port, " doesn't know the secret"));
+    return failed(absl::PermissionDeniedError("what listens there doesn't know the secret"));
   }
   return fd;
 }

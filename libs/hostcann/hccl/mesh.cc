@@ -178,7 +178,7 @@ void Mesh::CheckHeader(uint32_t rank, const Message& expected, const Describe& d
 
 void Mesh::Lost(uint32_t rank, const std::string& how) {
   throw CollectiveError(kHcclRemote, absl::StrCat("rank ", rank, " is gone (", how,
-                                                  "): its process has ended, or it failed amid a message, or its machine can't be reached"));
+                                                  "): its process has ended, it failed amid a message, or its machine can't be reached"));
 }
 
 void Mesh::TellFarewell(uint32_t rank, const MessageHeader& header) {

@@ -70,7 +70,8 @@ std::vector<T> Combine(int32_t type, int32_t reduction, const std::vector<std::v
 TEST(ReduceTest, IntegersWrap) {
   EXPECT_EQ(Combine<int8_t>(0, 0, {{127, -128, 5}, {1, -1, 6}}), (std::vector<int8_t>{-128, 127, 11}));
   EXPECT_EQ(Combine<int8_t>(0, 1, {{100, -3}, {3, 5}}), (std::vector<int8_t>{44, -15}));
-  EXPECT_EQ(Combine<int64_t>(5, 0, {{std::numeric_limits<int64_t>::max()}, {1}}), (std::vector<int64_t>{std::numeric_limits<int64_t>::min()}));
+  using Long = std::numeric_limits<int64_t>;
+  EXPECT_EQ(Combine<int64_t>(5, 0, {{Long::max()}, {1}}), (std::vector<int64_t>{Long::min()}));
   EXPECT_EQ(Combine<int32_t>(2, 1, {{65536}, {65536}}), (std::vector<int32_t>{0}));
   EXPECT_EQ(Combine<uint16_t>(8, 1, {{65535}, {65535}}), (std::vector<uint16_t>{1}));
 }

@@ -174,8 +174,9 @@ absl::StatusOr<std::vector<Endpoint>> JoinGroup(const RootInfo& root, uint64_t g
   CopyText(mine.host, hello.host);
   absl::StatusOr<Fd> fd = ConnectWithToken(root.store, root.token, hello, deadline);
   if (!fd.ok()) {
-    return absl::Status(fd.status().code(), absl::StrCat("the process that made the root information can't be reached: ", fd.status().message(),
-                                                         "; has it ended? Ranks on several machines need HCCL_IF_IP or HCCL_SOCKET_IFNAME"));
+    return absl::Status(fd.status().code(),
+                        absl::StrCat("the process that made the root information can't be reached: ", fd.status().message(),
+                                     "; has it ended? Ranks on several machines need HCCL_IF_IP or HCCL_SOCKET_IFNAME"));
   }
   // The store tells who is missing when the time is over; it is given a moment for that.
   Reply reply;
