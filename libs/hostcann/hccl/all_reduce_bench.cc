@@ -57,7 +57,7 @@ void BM_AllReduce(benchmark::State& state) {
   }
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_AllReduce)->RangeMultiplier(16)->Range(256, 64 << 20)->UseRealTime();
+BENCHMARK(BM_AllReduce)->Arg(16 << 10)->RangeMultiplier(16)->Range(256, 64 << 20)->UseRealTime();
 
 // One after the other on the streams, as the layers of a model call it.
 void BM_AllReduceQueued(benchmark::State& state) {
@@ -69,6 +69,6 @@ void BM_AllReduceQueued(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * kTimes * state.range(0));
   state.SetItemsProcessed(state.iterations() * kTimes);
 }
-BENCHMARK(BM_AllReduceQueued)->RangeMultiplier(16)->Range(256, 1 << 20)->UseRealTime();
+BENCHMARK(BM_AllReduceQueued)->Arg(16 << 10)->RangeMultiplier(16)->Range(256, 1 << 20)->UseRealTime();
 
 }  // namespace
