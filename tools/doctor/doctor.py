@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from absl import app, flags
 
-from tools.doctor import cann, dependencies, machine
+from tools.doctor import cann, dependencies, machine, settings
 from tools.doctor.finding import Finding, Status
 
 _JSON = flags.DEFINE_bool("json", False, "print one JSON array instead of lines")
@@ -22,6 +22,7 @@ CHECKS: list[Callable[[], Iterator[Finding]]] = [
     machine.check,
     dependencies.check,
     cann.check,
+    settings.check,
 ]
 
 

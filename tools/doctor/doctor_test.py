@@ -1,13 +1,14 @@
 """The doctor sees what is there, and what is wrong."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 
 from jumar_hostcann import probe
 
-from tools.doctor import cann, dependencies, doctor
+from tools.doctor import cann, dependencies, doctor, settings
 from tools.doctor.finding import Finding, Status
 
 
@@ -49,6 +50,30 @@ def test_hostcann_gives_torch_npu_every_symbol():
     findings = {finding.text.partition(":")[0]: finding for finding in cann.unresolved_symbols(libraries)}
     assert str(findings["libtorch_npu.so"]).endswith("all resolved")
     assert str(findings["libtensorpipe.so"]).endswith("all resolved")
+
+
+def test_the_documentation_has_every_variable_as_the_runtime_describes_it():
+    page = pathlib.Path("docs", "configuration.md").read_text()
+    variables = settings.describe()["variables"]
+    assert len(variables) >= 6
+    for variable in variables:
+        assert f"| `{variable['name']}` | {variable['default']} | {variable['meaning']} |" in page
+
+
+def findings_with(**variables: str) -> list[dict[str, str]]:
+    output = subprocess.run([sys.executable, "-m", "tools.doctor.doctor", "--json"], capture_output=True, text=True, env={**os.environ, **variables})
+    return [row for row in json.loads(output.stdout) if row["topic"] == "hostcann"]
+
+
+def test_settings_are_told_with_their_source():
+    rows = [row["text"] for row in findings_with(JUMAR_DEVICES="3", JUMAR_SOK="x")]
+    assert any(row.startswith("JUMAR_DEVICES: 3 (environment), ") for row in rows)
+    assert any(row.startswith("JUMAR_SOC: Ascend910B2 (default), ") for row in rows)
+    assert "the variable JUMAR_SOK is not known and does nothing; did you mean JUMAR_SOC?" in rows
+
+
+def test_a_wrong_setting_is_a_failure():
+    assert {"FAIL"} == {row["status"] for row in findings_with(JUMAR_STRICT="maybe") if "is neither 0 nor 1" in row["text"]}
 
 
 def test_a_broken_check_is_a_finding(monkeypatch):

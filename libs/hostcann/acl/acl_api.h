@@ -72,6 +72,7 @@ aclError aclrtPeekAtLastError(int32_t level);
 void aclAppLog(int32_t level, const char* function, const char* file, uint32_t line, const char* format, ...);
 aclError aclsysGetCANNVersion(int32_t package, AclPackageVersion* version);
 aclError aclsysGetVersionStr(char* package, char* version);
+const char* JumarDescribeConfig();  // ours: JSON, see config.h
 const char* aclrtGetSocName();
 aclError aclGetCannAttributeList(const int32_t** attributes, size_t* count);
 aclError aclGetCannAttribute(int32_t attribute, int32_t* value);

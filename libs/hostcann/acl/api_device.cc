@@ -13,7 +13,6 @@ using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
 
 namespace {
 
-constexpr int64_t kUnifiedBufferBytes = 192 << 10;
 std::atomic<int32_t> g_saturation_mode{1};  // infinity and NaN
 
 int NullPointer(const char* function) { return Fail(kRtParamInvalid, absl::StrCat(function, ": a null pointer")); }
@@ -23,8 +22,8 @@ int CoresOf(int32_t type, uint32_t* value) {
   if (value == nullptr) return NullPointer("aclrtGetDeviceResLimit");
   if (type != 0 && type != 1) return Fail(kRtParamInvalid, absl::StrCat("there is no core type ", type));
   if (int code = Runtime::Get().CheckUsable(); code != kOk) return code;
-  const SocSpec& soc = ProcessConfig()->soc;
-  *value = static_cast<uint32_t>(type == 0 ? soc.cube_cores : soc.vector_cores);
+  const Config& config = *ProcessConfig();
+  *value = static_cast<uint32_t>(type == 0 ? config.soc->aic_cores : config.vector_cores());
   return kOk;
 }
 
@@ -105,19 +104,19 @@ aclError aclrtGetDeviceInfo(uint32_t device, int32_t attribute, int64_t* value) 
       return kOk;
     case 101:
     case 102:
-      *value = config.soc.cube_cores;
+      *value = config.soc->aic_cores;
       return kOk;
     case 201:
-      *value = config.soc.vector_cores;
+      *value = config.vector_cores();
       return kOk;
     case 204:
-      *value = kUnifiedBufferBytes;
+      *value = config.soc->ub_bytes;
       return kOk;
     case 301:
       *value = static_cast<int64_t>(config.hbm_bytes);
       return kOk;
     case 302:
-      *value = static_cast<int64_t>(config.soc.l2_bytes);
+      *value = config.soc->l2_bytes;  // 0 when no public source tells it
       return kOk;
     case 402:  // physical chip
       *value = device;

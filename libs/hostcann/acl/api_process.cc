@@ -132,9 +132,15 @@ aclError aclsysGetVersionStr(char* package, char* version) {
   return kOk;
 }
 
+// Ours, for tools/doctor. The text lives as long as the process.
+const char* JumarDescribeConfig() {
+  static const auto* const text = new std::string(DescribeProcessConfig());
+  return text->c_str();
+}
+
 const char* aclrtGetSocName() {
   const auto& config = ProcessConfig();
-  return config.ok() ? config->soc.name : nullptr;
+  return config.ok() ? config->soc->name.data() : nullptr;
 }
 
 aclError aclGetCannAttributeList(const int32_t** attributes, size_t* count) {
@@ -155,16 +161,16 @@ aclError aclGetCannAttribute(int32_t attribute, int32_t* value) {
 
 aclError aclGetDeviceCapability(uint32_t device, int32_t what, int64_t* value) {
   if (int code = Runtime::Get().CheckDevice(static_cast<int>(device)); code != kOk) return code;
-  const SocSpec& soc = ProcessConfig()->soc;
+  const Config& config = *ProcessConfig();
   switch (what) {
     case 0:
-      *value = soc.cube_cores;
+      *value = config.soc->aic_cores;
       return kOk;
     case 1:
-      *value = soc.vector_cores;
+      *value = config.vector_cores();
       return kOk;
     case 2:
-      *value = static_cast<int64_t>(soc.l2_bytes);
+      *value = config.soc->l2_bytes;  // 0 when no public source tells it
       return kOk;
     default:
       return Fail(kInvalidParam, absl::StrCat("aclGetDeviceCapability: there is no capability ", what));

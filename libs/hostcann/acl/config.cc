@@ -7,65 +7,148 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "libs/tiling/spelling.h"
 
 namespace jumar::hostcann {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kMinHbmBytes = uint64_t{64} << 20;
+constexpr char kDefaultSoc[] = "Ascend910B2";
 
-constexpr SocSpec kSocs[] = {
-    {"Ascend910B1", 24, 48, 64 * kGiB, 192ull << 20},   {"Ascend910B2", 24, 48, 64 * kGiB, 192ull << 20},
-    {"Ascend910B3", 20, 40, 64 * kGiB, 192ull << 20},   {"Ascend910B4", 20, 40, 32 * kGiB, 96ull << 20},
-    {"Ascend910_9391", 24, 48, 64 * kGiB, 192ull << 20}, {"Ascend910_9392", 24, 48, 64 * kGiB, 192ull << 20},
-    {"Ascend910_9381", 24, 48, 64 * kGiB, 192ull << 20}, {"Ascend910_9382", 24, 48, 64 * kGiB, 192ull << 20},
-    {"Ascend910_9372", 20, 40, 64 * kGiB, 192ull << 20}, {"Ascend910_9362", 20, 40, 64 * kGiB, 192ull << 20},
-    {"Ascend310P3", 8, 7, 24 * kGiB, 16ull << 20},
-};
-
-absl::Status ParseCount(const std::string& name, const std::string& text, int max, int& value) {
-  if (text.empty()) return absl::OkStatus();
+absl::Status ParseCount(const char* name, const std::string& text, int max, int& value) {
   if (!absl::SimpleAtoi(text, &value) || value < 1 || value > max) {
     return absl::InvalidArgumentError(absl::StrCat(name, "=", text, " is not a whole number from 1 to ", max));
   }
   return absl::OkStatus();
 }
 
-// How many of `devices` the list `text` ("0,2") names.
-absl::StatusOr<int> CountVisible(const std::string& text, int devices) {
-  std::set<int> ids;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    int id = -1;
-    if (!absl::SimpleAtoi(part, &id) || id < 0 || id >= devices || !ids.insert(id).second) {
-      return absl::InvalidArgumentError(absl::StrCat("ASCEND_RT_VISIBLE_DEVICES=", text, " is not a list of different devices from 0 to ",
-                                                     devices - 1, " (JUMAR_DEVICES=", devices, ")"));
-    }
+absl::Status ParseDevices(const std::string& text, Config& config) {
+  return ParseCount("JUMAR_DEVICES", text, kMaxDevices, config.devices);
+}
+
+absl::Status ParseThreads(const std::string& text, Config& config) { return ParseCount("JUMAR_THREADS", text, 1024, config.threads); }
+
+// What a device has to tell about itself: cores and memory. Its L2 may be unknown, and is 0 then.
+bool Usable(const tiling::HardwareSpec& spec) {
+  return spec.architecture != tiling::Architecture::kHost && spec.aic_cores != tiling::kUnknown && spec.memory_bytes != tiling::kUnknown;
+}
+
+absl::Status ParseSoc(const std::string& text, Config& config) {
+  const auto found = tiling::FindHardware(text);
+  if (found.ok() && Usable(**found)) {
+    config.soc = *found;
+    return absl::OkStatus();
   }
-  return static_cast<int>(ids.size());
+  std::vector<std::string> usable;
+  for (const tiling::HardwareSpec& spec : tiling::AllHardware()) {
+    if (Usable(spec)) usable.emplace_back(spec.name);
+  }
+  const std::string why = !found.ok() ? std::string(found.status().message())
+                                      : absl::StrCat("the number of its cores or the size of its memory is not public, so it cannot be simulated");
+  return absl::InvalidArgumentError(absl::StrCat("JUMAR_SOC=", text, ": ", why, "; usable are ", absl::StrJoin(usable, ", ")));
+}
+
+absl::Status ParseHbm(const std::string& text, Config& config) {
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(text);
+  if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("JUMAR_HBM_BYTES: ", bytes.status().message()));
+  if (*bytes < kMinHbmBytes || *bytes > 1024 * kGiB) {
+    return absl::InvalidArgumentError(absl::StrCat("JUMAR_HBM_BYTES=", text, " is not within 64MiB and 1TiB"));
+  }
+  config.hbm_bytes = *bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ParseStrict(const std::string& text, Config& config) {
+  config.strict = text == "1";
+  if (text == "0" || text == "1") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("JUMAR_STRICT=", text, " is neither 0 nor 1"));
+}
+
+absl::Status ParseFaultRules(const std::string& text, Config& config) {
+  absl::StatusOr<std::vector<FaultRule>> faults = ParseFaults(text);
+  if (!faults.ok()) return faults.status();
+  config.faults = *std::move(faults);
+  return absl::OkStatus();
+}
+
+absl::Status ParseScheduleFuzz(const std::string& text, Config& config) {
+  uint64_t seed = 0;
+  if (!absl::SimpleAtoi(text, &seed)) {
+    return absl::InvalidArgumentError(absl::StrCat("JUMAR_SCHEDULE_FUZZ=", text, " is not a whole number from 0 on, the seed"));
+  }
+  config.schedule_fuzz = seed;
+  return absl::OkStatus();
 }
 
 // A trace is written into a folder that must be there.
-absl::Status CheckTracePath(const std::string& path) {
-  if (path.empty()) return absl::OkStatus();
+absl::Status ParseTrace(const std::string& path, Config& config) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  if (slash + 1 == path.size()) {
+  if (slash != std::string::npos && slash + 1 == path.size()) {
     return absl::InvalidArgumentError(absl::StrCat("JUMAR_TRACE=", path, " names a folder; name a file, such as ", path, "out.json"));
   }
+  config.trace = path;
   if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("JUMAR_TRACE=", path, ": no file can be made in ", folder, " (", std::strerror(errno), ")"));
 }
+
+// How many of the devices the list ("0,2") names. Parsed last: the memory is shared by all of JUMAR_DEVICES.
+absl::Status ParseVisible(const std::string& text, Config& config) {
+  std::set<int> ids;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    int id = -1;
+    if (!absl::SimpleAtoi(part, &id) || id < 0 || id >= config.devices || !ids.insert(id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("ASCEND_RT_VISIBLE_DEVICES=", text, " is not a list of different devices from 0 to ",
+                                                     config.devices - 1, " (JUMAR_DEVICES=", config.devices, ")"));
+    }
+  }
+  config.devices = static_cast<int>(ids.size());
+  return absl::OkStatus();
+}
+
+std::string ShowBytes(uint64_t bytes) {
+  return bytes % kGiB == 0 ? absl::StrCat(bytes / kGiB, "GiB") : absl::StrCat(bytes >> 20, "MiB");
+}
+
+constexpr Variable kVariables[] = {
+    {"JUMAR_DEVICES", "simulated devices, 1 to 16", "1", ParseDevices, [](const Config& c) { return absl::StrCat(c.devices); }},
+    {"JUMAR_SOC", "the chip that they say they are", kDefaultSoc, ParseSoc, [](const Config& c) { return std::string(c.soc->name); }},
+    {"JUMAR_HBM_BYTES", "memory of one simulated device: `8589934592`, `8GiB`, `512M`",
+     "the chip's, at most half of the machine's memory, shared by the devices", ParseHbm,
+     [](const Config& c) { return ShowBytes(c.hbm_bytes); }},
+    {"JUMAR_THREADS", "threads that compute, for all streams together", "CPUs that the process may use", ParseThreads,
+     [](const Config& c) { return absl::StrCat(c.threads); }},
+    {"JUMAR_STRICT", "1: host code that touches device memory faults, and the message names the allocation", "0", ParseStrict,
+     [](const Config& c) { return absl::StrCat(c.strict ? 1 : 0); }},
+    {"JUMAR_FAULTS", "faults on demand: rules, or `@file` with one rule a line; see [faults](faults.md)", "none", ParseFaultRules,
+     [](const Config& c) { return absl::StrCat(c.faults.size(), " rules"); }},
+    {"JUMAR_SCHEDULE_FUZZ", "seed of random delays of streams, so that missing synchronisation shows", "none", ParseScheduleFuzz,
+     [](const Config& c) { return c.schedule_fuzz.has_value() ? absl::StrCat(*c.schedule_fuzz) : std::string("none"); }},
+    {"JUMAR_TRACE", "file for a trace of streams, operators, copies and collectives, which Perfetto opens", "none", ParseTrace,
+     [](const Config& c) { return c.trace.empty() ? std::string("none") : c.trace; }},
+    {"ASCEND_RT_VISIBLE_DEVICES", "the devices that the process sees, such as `0,2`; it numbers them from 0", "all", ParseVisible,
+     [](const Config& c) { return absl::StrCat(c.devices, " devices"); }},
+};
+
+// Variables of other parts, so that they are not taken for misspelled ones.
+constexpr std::string_view kElsewhere[] = {
+    "JUMAR_BACKEND",  "JUMAR_BAZEL",      "JUMAR_BENCH_THREADS", "JUMAR_CACHE_DIR", "JUMAR_DEBIAN_DIR",
+    "JUMAR_PYTHON",   "JUMAR_PAGED_BENCH", "JUMAR_SIMD",          "JUMAR_STATUS_FD", "JUMAR_TRACEBACK",
+};
 
 // The limit of the control group that this process is in, or no limit.
 uint64_t CgroupLimitBytes() {
@@ -77,7 +160,34 @@ uint64_t CgroupLimitBytes() {
   return std::numeric_limits<uint64_t>::max();
 }
 
+std::string Quoted(std::string_view text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') json += '\\';
+    json += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return json + "\"";
+}
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::vector<std::string_view> EnvironmentNames() {
+  std::vector<std::string_view> names;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    names.push_back(text.substr(0, text.find('=')));
+  }
+  return names;
+}
+
 }  // namespace
+
+int64_t Config::vector_cores() const { return soc->aiv_cores != tiling::kUnknown ? soc->aiv_cores : soc->aic_cores; }
+
+std::span<const Variable> Variables() { return kVariables; }
 
 absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
   size_t digits = 0;
@@ -101,59 +211,51 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
   return value << shift;
 }
 
-absl::StatusOr<Config> ParseConfig(const std::function<std::string(const char*)>& getenv, const Machine& machine) {
+absl::StatusOr<Config> ParseConfig(const GetEnv& getenv, const Machine& machine) {
   Config config;
   config.threads = std::max(machine.cpus, 1);
-  if (absl::Status s = ParseCount("JUMAR_DEVICES", getenv("JUMAR_DEVICES"), kMaxDevices, config.devices); !s.ok()) return s;
-  if (absl::Status s = ParseCount("JUMAR_THREADS", getenv("JUMAR_THREADS"), 1024, config.threads); !s.ok()) return s;
-
-  if (const std::string strict = getenv("JUMAR_STRICT"); strict == "1") {
-    config.strict = true;
-  } else if (!strict.empty() && strict != "0") {
-    return absl::InvalidArgumentError(absl::StrCat("JUMAR_STRICT=", strict, " is neither 0 nor 1"));
+  if (absl::Status status = ParseSoc(kDefaultSoc, config); !status.ok()) return status;
+  int all_devices = 1;  // those that this process does not see take memory too
+  for (const Variable& variable : kVariables) {
+    if (variable.parse == &ParseVisible) all_devices = config.devices;
+    const std::string text = getenv(variable.name);
+    if (text.empty()) continue;
+    if (absl::Status status = variable.parse(text, config); !status.ok()) return status;
   }
-
-  std::string soc = getenv("JUMAR_SOC");
-  if (soc.empty()) soc = "Ascend910B2";
-  const SocSpec* found = std::find_if(std::begin(kSocs), std::end(kSocs), [&](const SocSpec& s) { return soc == s.name; });
-  if (found == std::end(kSocs)) {
-    std::string known;
-    for (const SocSpec& s : kSocs) absl::StrAppend(&known, known.empty() ? "" : ", ", s.name);
-    return absl::InvalidArgumentError(absl::StrCat("JUMAR_SOC=", soc, " is not a chip that we know: ", known));
+  if (config.hbm_bytes == 0) {
+    const uint64_t share = machine.ram_bytes / 2 / static_cast<uint64_t>(all_devices);
+    config.hbm_bytes = std::max(std::min(static_cast<uint64_t>(config.soc->memory_bytes), share), kMinHbmBytes);
   }
-  config.soc = *found;
-
-  const std::string hbm = getenv("JUMAR_HBM_BYTES");
-  if (hbm.empty()) {
-    const uint64_t share = machine.ram_bytes / 2 / static_cast<uint64_t>(config.devices);
-    config.hbm_bytes = std::max(std::min(config.soc.hbm_bytes, share), kMinHbmBytes);
-  } else {
-    const absl::StatusOr<uint64_t> bytes = ParseBytes(hbm);
-    if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("JUMAR_HBM_BYTES: ", bytes.status().message()));
-    if (*bytes < kMinHbmBytes || *bytes > 1024 * kGiB) {
-      return absl::InvalidArgumentError(absl::StrCat("JUMAR_HBM_BYTES=", hbm, " is not within 64MiB and 1TiB"));
-    }
-    config.hbm_bytes = *bytes;
-  }
-  if (const std::string visible = getenv("ASCEND_RT_VISIBLE_DEVICES"); !visible.empty()) {
-    const absl::StatusOr<int> count = CountVisible(visible, config.devices);
-    if (!count.ok()) return count.status();
-    config.devices = *count;
-  }
-  absl::StatusOr<std::vector<FaultRule>> faults = ParseFaults(getenv("JUMAR_FAULTS"));
-  if (!faults.ok()) return faults.status();
-  config.faults = *std::move(faults);
-  if (const std::string seed = getenv("JUMAR_SCHEDULE_FUZZ"); !seed.empty()) {
-    uint64_t value = 0;
-    if (!absl::SimpleAtoi(seed, &value)) {
-      return absl::InvalidArgumentError(absl::StrCat("JUMAR_SCHEDULE_FUZZ=", seed, " is not a whole number from 0 on, the seed"));
-    }
-    config.schedule_fuzz = value;
-  }
-  config.trace = getenv("JUMAR_TRACE");
-  if (absl::Status s = CheckTracePath(config.trace); !s.ok()) return s;
   config.hbm_bytes &= ~((uint64_t{2} << 20) - 1);  // whole pages
   return config;
+}
+
+std::vector<std::string> UnknownVariables(std::span<const std::string_view> names) {
+  std::vector<std::string_view> known(std::begin(kElsewhere), std::end(kElsewhere));
+  for (const Variable& variable : kVariables) known.push_back(variable.name);
+  std::vector<std::string> warnings;
+  for (const std::string_view name : names) {
+    if (!name.starts_with("JUMAR_") || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::vector<std::string> near = tiling::NearNames(name, known);
+    warnings.push_back(absl::StrCat("the variable ", std::string(name), " is not known and does nothing",
+                                    near.empty() ? "" : absl::StrCat("; did you mean ", absl::StrJoin(near, ", "), "?")));
+  }
+  return warnings;
+}
+
+std::string DescribeConfig(const GetEnv& getenv, const Machine& machine, std::span<const std::string_view> names) {
+  const absl::StatusOr<Config> config = ParseConfig(getenv, machine);
+  std::vector<std::string> rows, warnings;
+  for (const Variable& variable : kVariables) {
+    const std::string text = getenv(variable.name);
+    const std::string value = config.ok() ? variable.show(*config) : text;
+    rows.push_back(absl::StrCat("{\"name\": ", Quoted(variable.name), ", \"meaning\": ", Quoted(variable.meaning), ", \"default\": ",
+                                Quoted(variable.default_text), ", \"value\": ", Quoted(value), ", \"source\": ",
+                                text.empty() ? "\"default\"" : "\"environment\"", "}"));
+  }
+  for (const std::string& warning : UnknownVariables(names)) warnings.push_back(Quoted(warning));
+  return absl::StrCat("{\"error\": ", Quoted(config.ok() ? "" : std::string(config.status().message())), ", \"warnings\": [",
+                      absl::StrJoin(warnings, ", "), "], \"variables\": [", absl::StrJoin(rows, ", "), "]}");
 }
 
 Machine ThisMachine() {
@@ -167,13 +269,13 @@ Machine ThisMachine() {
 }
 
 const absl::StatusOr<Config>& ProcessConfig() {
-  static const auto* const config = new absl::StatusOr<Config>(ParseConfig(
-      [](const char* name) {
-        const char* value = std::getenv(name);
-        return std::string(value == nullptr ? "" : value);
-      },
-      ThisMachine()));
+  static const auto* const config = [] {
+    for (const std::string& warning : UnknownVariables(EnvironmentNames())) std::fprintf(stderr, "jumar: warning: %s\n", warning.c_str());
+    return new absl::StatusOr<Config>(ParseConfig(FromEnvironment, ThisMachine()));
+  }();
   return *config;
 }
+
+std::string DescribeProcessConfig() { return DescribeConfig(FromEnvironment, ThisMachine(), EnvironmentNames()); }
 
 }  // namespace jumar::hostcann

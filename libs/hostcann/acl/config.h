@@ -1,25 +1,22 @@
 // Everything that can be configured about the simulated devices: one typed table, read once from the environment.
 //
-//   JUMAR_DEVICES    number of devices, 1 to 16                        (1)
-//   JUMAR_SOC        chip that aclrtGetSocName tells                   (Ascend910B2)
-//   JUMAR_HBM_BYTES  memory of one device, e.g. 8589934592, 8GiB, 512M (the chip's, at most half of the RAM, shared by the devices)
-//   JUMAR_THREADS    threads for computing, all streams together       (CPUs in the affinity mask)
-//   JUMAR_FAULTS     faults on demand, see faults.h                      (none)
-//   JUMAR_SCHEDULE_FUZZ  seed of random delays, see fuzz.h                (none)
-//   JUMAR_TRACE      file for a trace, see trace.h                       (none)
-//   JUMAR_STRICT     1: host code cannot touch device memory           (0)
-//   ASCEND_RT_VISIBLE_DEVICES  the devices that this process sees, e.g. 0,2; it numbers them from 0        (all)
+// Each variable is a row of Variables() (config.cc): its name, what it means, its default, and how it is parsed. The rows describe
+// themselves: `./bazelw run //tools/doctor` prints them with the values in force, and docs/configuration.md is tested against them.
 #ifndef LIBS_HOSTCANN_ACL_CONFIG_H_
 #define LIBS_HOSTCANN_ACL_CONFIG_H_
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "libs/hostcann/acl/faults.h"
+#include "libs/tiling/hardware.h"
 
 namespace jumar::hostcann {
 
@@ -30,14 +27,6 @@ inline constexpr char kDriverVersion[] = "26.1.0";
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxStreams = 2048;  // per process, as the hardware's limit per device
 
-struct SocSpec {
-  const char* name;
-  int cube_cores;
-  int vector_cores;
-  uint64_t hbm_bytes;
-  uint64_t l2_bytes;
-};
-
 struct Machine {
   uint64_t ram_bytes = 0;
   int cpus = 1;
@@ -45,25 +34,46 @@ struct Machine {
 
 struct Config {
   int devices = 1;  // that this process sees
-  SocSpec soc;
+  const tiling::HardwareSpec* soc = nullptr;  // a row of libs/tiling/hardware.h, with cores and memory known
   uint64_t hbm_bytes = 0;
   int threads = 1;
   std::vector<FaultRule> faults;
   std::optional<uint64_t> schedule_fuzz;
   std::string trace;
   bool strict = false;
+
+  int64_t vector_cores() const;  // a core of 310P is both a cube and a vector core
 };
 
-// `getenv` returns "" for a variable that is not set.
-absl::StatusOr<Config> ParseConfig(const std::function<std::string(const char*)>& getenv, const Machine& machine);
+struct Variable {
+  const char* name;
+  const char* meaning;
+  const char* default_text;
+  // `text` is not empty.
+  absl::Status (*parse)(const std::string& text, Config& config);
+  std::string (*show)(const Config& config);  // the value in force
+};
+std::span<const Variable> Variables();
+
+using GetEnv = std::function<std::string(const char*)>;  // "" for a variable that is not set
+
+absl::StatusOr<Config> ParseConfig(const GetEnv& getenv, const Machine& machine);
+
+// A warning for each name that starts with JUMAR_ and is not known, with the known name that is spelled nearly so.
+std::vector<std::string> UnknownVariables(std::span<const std::string_view> names);
+
+// {"error": "", "warnings": [...], "variables": [{"name", "meaning", "default", "value", "source"}, ...]}, where source is
+// "environment" or "default" and value is what is in force, or the text that is set when there is an error.
+std::string DescribeConfig(const GetEnv& getenv, const Machine& machine, std::span<const std::string_view> names);
 
 // "8589934592", "8G", "8GiB", "512 MiB"; units are powers of 1024.
 absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
 
 Machine ThisMachine();  // RAM within the limit of the control group, CPUs within the affinity mask
 
-// The configuration of this process, or what is wrong with it.
+// The configuration of this process, or what is wrong with it. The first call prints warnings to standard error.
 const absl::StatusOr<Config>& ProcessConfig();
+std::string DescribeProcessConfig();
 
 }  // namespace jumar::hostcann
 

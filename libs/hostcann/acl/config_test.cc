@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,7 @@ TEST(ConfigTest, DefaultsToOneDeviceThatFitsTheMachine) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->devices, 1);
   EXPECT_EQ(config->threads, 2);
-  EXPECT_STREQ(config->soc.name, "Ascend910B2");
+  EXPECT_EQ(config->soc->name, "Ascend910B2");
   EXPECT_EQ(config->hbm_bytes, 12 * kGiB);  // half
   EXPECT_EQ(Parse({}, {.ram_bytes = 512 * kGiB, .cpus = 2})->hbm_bytes, 64 * kGiB);
 }
@@ -50,7 +51,8 @@ TEST(ConfigTest, TakesWhatIsSet) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->devices, 4);
   EXPECT_EQ(config->threads, 7);
-  EXPECT_EQ(config->soc.cube_cores, 24);
+  EXPECT_EQ(config->soc->aic_cores, 24);
+  EXPECT_EQ(config->vector_cores(), 48);
   EXPECT_EQ(config->hbm_bytes, 3 * kGiB);
   EXPECT_FALSE(config->strict);
   EXPECT_TRUE(Parse({{"JUMAR_STRICT", "1"}})->strict);
@@ -73,6 +75,47 @@ TEST(ConfigTest, RefusesWhatMakesNoSenseAndNamesIt) {
     EXPECT_THAT(std::string(config.status().message()), testing::AllOf(HasSubstr(name), HasSubstr(value)));
   }
   EXPECT_THAT(std::string(Parse({{"JUMAR_SOC", "x"}}).status().message()), HasSubstr("Ascend910B2"));
+}
+
+TEST(ConfigTest, EveryChipIsUsableOrSaysWhatIsNotKnown) {
+  int usable = 0;
+  for (const tiling::HardwareSpec& spec : tiling::AllHardware()) {
+    SCOPED_TRACE(spec.name);
+    const auto config = Parse({{"JUMAR_SOC", std::string(spec.name)}});
+    if (spec.aic_cores != tiling::kUnknown && spec.memory_bytes != tiling::kUnknown) {
+      ASSERT_TRUE(config.ok()) << config.status();
+      EXPECT_EQ(config->soc, &spec);
+      EXPECT_GT(config->vector_cores(), 0);
+      ++usable;
+    } else {
+      EXPECT_THAT(std::string(config.status().message()),
+                  testing::AllOf(HasSubstr(std::string(spec.name)), HasSubstr("is not public"), HasSubstr("usable are Ascend910B2, ")));
+    }
+  }
+  EXPECT_GE(usable, 7);
+  EXPECT_EQ(Parse({{"JUMAR_SOC", "ascend310p3"}})->vector_cores(), 8) << "each core is both";
+  EXPECT_THAT(std::string(Parse({{"JUMAR_SOC", "Ascend910B9"}}).status().message()), HasSubstr("did you mean Ascend910B1, Ascend910B2"));
+}
+
+TEST(ConfigTest, WarnsOfVariablesThatDoNothing) {
+  const std::vector<std::string_view> names = {"PATH", "JUMAR_DEVICE", "JUMAR_DEVICES", "JUMAR_BACKEND", "JUMAR_COLOUR", "ASCEND_RT_VISIBLE_DEVICE"};
+  EXPECT_THAT(UnknownVariables(names), testing::ElementsAre("the variable JUMAR_DEVICE is not known and does nothing; did you mean JUMAR_DEVICES?",
+                                                            "the variable JUMAR_COLOUR is not known and does nothing"));
+}
+
+TEST(ConfigTest, DescribesItself) {
+  const Machine machine = {.ram_bytes = 24 * kGiB, .cpus = 2};
+  const std::vector<std::string_view> names = {"JUMAR_TREADS"};
+  const auto describe = [&](std::map<std::string, std::string> env) {
+    return DescribeConfig([&](const char* name) { return env[name]; }, machine, names);
+  };
+  EXPECT_THAT(describe({{"JUMAR_HBM_BYTES", "3G"}}),
+              testing::AllOf(HasSubstr(R"({"error": "", "warnings": ["the variable JUMAR_TREADS is not known)"),
+                             HasSubstr(R"({"name": "JUMAR_DEVICES", "meaning": "simulated devices, 1 to 16", "default": "1", "value": "1", "source": "default"})"),
+                             HasSubstr(R"("value": "3GiB", "source": "environment"})")));
+  EXPECT_THAT(describe({{"JUMAR_THREADS", "\"many\""}}),
+              testing::AllOf(HasSubstr(R"({"error": "JUMAR_THREADS=\"many\" is not)"), HasSubstr(R"("value": "\"many\"", "source": "environment"})")));
+  for (const Variable& variable : Variables()) EXPECT_THAT(describe({}), HasSubstr(variable.name));
 }
 
 TEST(ParseBytesTest, KnowsUnits) {
