@@ -1,6 +1,5 @@
 // Events, and waiting for values in memory.
 #include <atomic>
-#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +17,7 @@ namespace {
 // Events of the flag kind are a hardware resource, of which a device has so many (page "aclrtCreateEvent" of the API reference); the
 // others are not limited (page "aclrtCreateEventExWithFlag"). Hardware lets a record wait for a free one; a program that never frees
 // one would hang, so that it is told here.
-size_t MaxFlagEvents() { return std::strncmp(ProcessConfig()->soc.name, "Ascend310P", 10) == 0 ? 1023 : 65535; }
+size_t MaxFlagEvents() { return ProcessConfig()->soc->architecture == jumar::tiling::Architecture::k310P ? 1023 : 65535; }
 
 int CreateEvent(Event::Kind kind, uint32_t flags, void** handle) {
   if (handle == nullptr) return Fail(kRtParamInvalid, "aclrtCreateEvent: a null pointer");
