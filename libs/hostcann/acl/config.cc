@@ -102,12 +102,12 @@ absl::Status ParseScheduleFuzz(const std::string& text, Config& config) {
 
 // A trace is written into a folder that must be there.
 absl::Status ParseTrace(const std::string& path, Config& config) {
-  config.trace = path;
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  if (slash + 1 == path.size()) {
+  if (slash != std::string::npos && slash + 1 == path.size()) {
     return absl::InvalidArgumentError(absl::StrCat("JUMAR_TRACE=", path, " names a folder; name a file, such as ", path, "out.json"));
   }
+  config.trace = path;
   if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("JUMAR_TRACE=", path, ": no file can be made in ", folder, " (", std::strerror(errno), ")"));
 }
