@@ -138,6 +138,7 @@ aclError aclrtStreamAbort(void* stream);
 aclError aclrtGetStreamAvailableNum(uint32_t* count);
 aclError aclrtSetStreamFailureMode(void* stream, uint64_t mode);
 aclError aclrtSetStreamAttribute(void* stream, int32_t attribute, AclStreamAttribute* value);
+aclError aclrtGetStreamAttribute(void* stream, int32_t attribute, AclStreamAttribute* value);
 aclError aclrtSetStreamOverflowSwitch(void* stream, uint32_t flag);
 aclError aclrtGetStreamOverflowSwitch(void* stream, uint32_t* flag);
 aclError aclrtSubscribeReport(uint64_t thread, void* stream);

@@ -113,6 +113,26 @@ aclError aclrtSetStreamAttribute(void* handle, int32_t attribute, AclStreamAttri
   }
 }
 
+aclError aclrtGetStreamAttribute(void* handle, int32_t attribute, AclStreamAttribute* value) {
+  if (value == nullptr) return Fail(kRtParamInvalid, "aclrtGetStreamAttribute: a null pointer");
+  return WithStream(handle, [&](Stream& stream) {
+    *value = {};
+    switch (attribute) {
+      case kAttributeFailureMode:
+        value->values[0] = stream.stop_on_failure() ? 1 : 0;
+        return int{kOk};
+      case kAttributePriority:
+        value->values[0] = stream.priority();
+        return int{kOk};
+      case kAttributeOverflow:
+      case kAttributeCacheOpInfo:
+        return int{kOk};  // off
+      default:
+        return Fail(kRtParamInvalid, absl::StrCat("aclrtGetStreamAttribute: hostcann does not know attribute ", attribute));
+    }
+  });
+}
+
 // Overflow detection belongs to the saturating mode, which hostcann does not have.
 aclError aclrtSetStreamOverflowSwitch(void* handle, uint32_t flag) {
   if (flag != 0) return Fail(kRtFeatureNotSupport, "hostcann does not detect overflow: it computes with infinity and NaN");

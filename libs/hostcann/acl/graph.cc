@@ -38,6 +38,11 @@ uint32_t NextGraphId() {
   return next.fetch_add(1);
 }
 
+void Run(NamedTask& named) {
+  const RunningTask running(named.name);
+  named.task();
+}
+
 }  // namespace
 
 const char* CaptureModeName(CaptureMode mode) {
@@ -64,8 +69,10 @@ void Graph::Replay() {
     for (const size_t n = nodes_.size(); i < n; ++i) {
       if (hooked) {
         RunHooked(nodes_[i], *stream);
+      } else if (nodes_[i].updatable) {
+        Run(*Shared(nodes_[i]));
       } else {
-        Run(nodes_[i]);
+        Run(nodes_[i].named);
       }
       if (stream != nullptr && stream->aborted()) return;
     }
@@ -76,23 +83,19 @@ void Graph::Replay() {
   }
 }
 
-inline void Graph::Run(Node& node) {
-  const RunningTask running(node.named.name);
-  if (node.shared == nullptr) return node.named.task();
-  std::shared_ptr<SmallTask> task;
-  {
-    std::lock_guard lock(update_mutex_);
-    task = node.shared;
-  }
-  (*task)();
+std::shared_ptr<NamedTask> Graph::Shared(Node& node) {
+  std::lock_guard lock(update_mutex_);
+  return node.shared;
 }
 
 void Graph::RunHooked(Node& node, Stream& stream) {
   if (Hooked(kHookFuzz)) FuzzDelay(stream.fuzz(), /*was_idle=*/false);
   if (Hooked(kHookFaults)) FaultBeforeTask(stream.device(), node.stream_id, node.named.name);
-  if (!Hooked(kHookTrace)) return Run(node);
-  const TraceSpan span(stream.device(), stream.id(), node.named.name, node.named.details.get(), node.stream_id);
-  Run(node);
+  const std::shared_ptr<NamedTask> shared = node.updatable ? Shared(node) : nullptr;
+  NamedTask& named = shared == nullptr ? node.named : *shared;
+  if (!Hooked(kHookTrace)) return Run(named);
+  const TraceSpan span(stream.device(), stream.id(), named.name, named.details.get(), node.stream_id);
+  Run(named);
 }
 
 void Graph::ReplayShuffled(Stream& stream, size_t& i) {
@@ -155,8 +158,8 @@ int TaskGroup::Update(const std::shared_ptr<TaskGroup>& group, std::vector<Named
                                                      " and cannot become ", tasks[i].name));
     }
   }
-  std::vector<std::shared_ptr<SmallTask>> shared;
-  for (NamedTask& task : tasks) shared.push_back(std::make_shared<SmallTask>(std::move(task.task)));
+  std::vector<std::shared_ptr<NamedTask>> shared;
+  for (NamedTask& task : tasks) shared.push_back(std::make_shared<NamedTask>(std::move(task)));
   const auto update = [group, shared = std::move(shared)] {
     std::lock_guard lock(group->graph_->update_mutex_);
     for (size_t i = 0; i < shared.size(); ++i) group->graph_->nodes_[group->nodes_[i]].shared = shared[i];
@@ -205,14 +208,13 @@ int Capture::Add(Stream& stream, NamedTask named, TaskKind kind) {
   if (branch == nullptr) return Fail(kRtStreamNotCaptured, absl::StrCat("stream ", stream.id(), " has left the capture"));
   Graph::Node node;
   node.named.name = named.name;
-  node.named.details = std::move(named.details);
   node.stream_id = stream.id();
   if (branch->in_group) {
     node.updatable = true;
-    node.shared = std::make_shared<SmallTask>(std::move(named.task));
+    node.shared = std::make_shared<NamedTask>(std::move(named));
     branch->group.push_back(graph_->nodes_.size());
   } else {
-    node.named.task = std::move(named.task);
+    node.named = std::move(named);
   }
   if (Hooked(kHookFuzz)) {
     Graph::NodeOrder order{.after = {}, .barrier = kind == TaskKind::kControl};

@@ -50,7 +50,7 @@ class Graph {
     NamedTask named;
     int stream_id = 0;
     bool updatable = false;
-    std::shared_ptr<SmallTask> shared;  // instead of named.task, for a node of a task group: it can be replaced
+    std::shared_ptr<NamedTask> shared;  // instead of named, for a node of a task group: it can be replaced
   };
   // What must have run before a node, for a replay in another order than that of the capture.
   struct NodeOrder {
@@ -58,7 +58,7 @@ class Graph {
     bool barrier = false;                         // all nodes before it, and none behind it: it may wait for one of them
   };
 
-  void Run(Node& node);
+  std::shared_ptr<NamedTask> Shared(Node& node);  // what is in force now
   void RunHooked(Node& node, Stream& stream);
   // Any order that the dependencies allow, drawn by the stream's generator. `i` is the node that runs.
   void ReplayShuffled(Stream& stream, size_t& i);

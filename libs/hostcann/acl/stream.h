@@ -72,6 +72,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // After a failure: skip what follows until the failure was told (true, as torch_npu asks for), or go on.
   void SetStopOnFailure(bool stop) { stop_on_failure_.store(stop, std::memory_order_relaxed); }
+  bool stop_on_failure() const { return stop_on_failure_.load(std::memory_order_relaxed); }
 
   // Lets the queue run empty in the background, then ends the worker. No Submit afterwards.
   void CloseWhenIdle();

@@ -105,6 +105,22 @@ TEST_F(AclTest, AFailureSkipsWhatFollowsAndIsToldOnce) {
   EXPECT_TRUE(ran);
 }
 
+TEST_F(AclTest, AStreamTellsItsAttributes) {
+  void* stream = nullptr;
+  AclStreamAttribute value{};
+  ASSERT_ACL_OK(aclrtCreateStreamWithConfig(&stream, /*priority=*/5, 0));
+  ASSERT_ACL_OK(aclrtGetStreamAttribute(stream, 5, &value));
+  EXPECT_EQ(value.values[0], 5u);
+  for (const uint32_t mode : {0u, 1u}) {
+    value.values[0] = mode;
+    ASSERT_ACL_OK(aclrtSetStreamAttribute(stream, 1, &value));
+    ASSERT_ACL_OK(aclrtGetStreamAttribute(stream, 1, &value));
+    EXPECT_EQ(value.values[0], mode);
+  }
+  EXPECT_EQ(aclrtGetStreamAttribute(stream, 99, &value), 107000);
+  EXPECT_ACL_OK(aclrtDestroyStream(stream));
+}
+
 TEST_F(AclTest, ContinueOnFailureRunsWhatFollows) {
   ASSERT_ACL_OK(aclrtSetStreamFailureMode(a_, 0));
   std::atomic<bool> ran{false};

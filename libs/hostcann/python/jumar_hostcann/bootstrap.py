@@ -19,6 +19,8 @@ _RUNTIME = (
     "libge_runner.so",
     "libgraph.so",
     "libacl_tdt_channel.so",
+    "libmsprofiler.so",
+    "libascend_hal.so",
 )
 # Once torch's libraries are there, which the operators use.
 _OPERATORS = ("libopapi.so", "libnnopbase.so")
