@@ -277,7 +277,9 @@ static void DropoutMask(const IntList& shape, double p, const Philox& random, co
   for (int64_t i = 0; i < n; ++i) bits[i / 8] |= static_cast<uint8_t>((u[i] >= p && p < 1) << (i % 8));
   mask.copy_(dense.view(mask.sizes()));
 }
-ACLNN_OP(DropoutGenMask, Ints(shape), F64(prob), I64(seed), I64(offset), Out(out)) { DropoutMask(shape, prob, FromHost(seed, offset), out); }
+ACLNN_OP(DropoutGenMask, Ints(shape), F64(prob), I64(seed), I64(offset), Out(out)) {
+  DropoutMask(shape, prob, FromHost(seed, offset), out);
+}
 ACLNN_OP(DropoutGenMaskV2, Ints(shape), F64(prob), I64(seed), I64(offset), I32(prob_type), Out(out)) {
   DropoutMask(shape, prob, FromHost(seed, offset), out);
 }
