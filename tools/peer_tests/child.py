@@ -1,12 +1,13 @@
 """Runs one test file, in a process of its own, and writes what becomes of each test, a JSON object a line.
 
 {"start": test} before a test, so that a test which takes the process with it is known; {"test", "outcome", "error"}
-after it, where the outcome is "pass", "fail" or "skip". A file that can't be imported fails as the test "(import)".
+after it, where the outcome is "pass", "fail" or "skip". After an error of the device the process ends. A file that can't be imported fails as the test "(import)".
 """
 
 import json
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable
 
@@ -16,6 +17,10 @@ from tools.peer_tests import suite
 
 IMPORT = "(import)"
 MOST_ERROR = 6000  # characters of a failure that are kept
+
+
+# torch_npu says itself that the process is to end after such an error; what runs on sees operators that were dropped.
+_DEVICE_ERROR = re.compile(r"The process exits for this inner error|PTA call acl api failed")
 
 
 class Recorder:
@@ -38,6 +43,9 @@ class Recorder:
         if report.outcome != "passed":
             self.write(test=f"{self.name}::{IMPORT}", outcome=_OUTCOMES[report.outcome], error=_text(report))
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.session = session
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.write(start=self.test(nodeid))
 
@@ -45,6 +53,8 @@ class Recorder:
         # Set-up and tear-down count only when they go wrong; a test of several parts is as good as its worst.
         if report.when == "call" or report.outcome != "passed":
             self.write(test=self.test(report.nodeid), outcome=_OUTCOMES[report.outcome], error=_text(report))
+        if report.failed and _DEVICE_ERROR.search(_text(report)):
+            self.session.shouldstop = "the device has failed"  # the rest runs in the next process
 
 
 _OUTCOMES = {"passed": "pass", "failed": "fail", "skipped": "skip"}

@@ -20,6 +20,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -78,6 +79,11 @@ def set_environment(packages: str | None) -> None:
     os.environ.setdefault("JUMAR_HBM_BYTES", "4GiB")
 
 
+def _stop(number: int, _frame: object) -> None:
+    processes.stop_all()
+    os._exit(128 + number)  # threads still wait for their files
+
+
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected argument: {argv[1]}")
@@ -96,6 +102,8 @@ def main(argv: list[str]) -> None:
     left = [name for name in names if _AGAIN.value or name not in known or not known[name].complete(rules)]
     print(f"{len(names)} files, {len(names) - len(left)} of them done before", flush=True)
     processes.prepare()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     with concurrent.futures.ThreadPoolExecutor(_JOBS.value) as pool:
         running = {pool.submit(processes.run, checkout, name, rules, rules_path, _TIMEOUT.value, keep): name for name in left}
         for number, future in enumerate(concurrent.futures.as_completed(running), 1):

@@ -1,8 +1,13 @@
 """The runner, on a tiny made-up checkout: outcomes, rules, crashes and time-outs, going on, and the report."""
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 
 import pytest
 
@@ -168,6 +173,33 @@ def test_results_survive_and_the_table_adds_up(checkout, rules_path, tmp_path):
     assert total == ["in", "all", "2", "2", "3", "50.0%"]
     assert any(line.split() == ["1", "training:", "backward", "pass"] for line in lines)
     assert lines[-2:] == ["rules that matched nothing here", "        never"]
+
+
+def test_stopping_the_runner_leaves_no_process(checkout, rules_path, tmp_path):
+    script = f"""
+import signal, sys, threading, time, pathlib
+from tools.peer_tests import peer_tests, processes, suite
+signal.signal(signal.SIGTERM, peer_tests._stop)
+rules = pathlib.Path({str(rules_path)!r})
+threading.Thread(target=processes.run, args=(pathlib.Path({str(checkout)!r}), "test/ops/test_hangs.py", suite.load(rules), rules, 600)).start()
+while not processes._running: time.sleep(0.1)
+print(*processes._running, flush=True)
+time.sleep(600)
+"""
+    path = tmp_path / "stop.py"
+    path.write_text(f"if __name__ == '__main__':\n{textwrap.indent(script, '    ')}")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    runner = subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, text=True, env=environment)
+    group = int(runner.stdout.readline())
+    runner.terminate()
+    assert runner.wait(60) == 128 + signal.SIGTERM
+    for _ in range(600):  # the fork server, its parent, takes note of its end
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process group {group} is still there")
 
 
 def test_failures_that_differ_in_numbers_are_of_one_kind():

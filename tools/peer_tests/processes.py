@@ -1,7 +1,7 @@
 """Runs a test file in a process of its own until each of its tests has an outcome.
 
-A test that takes the process with it, or is running when the time is up, fails; the file is then started again with the
-tests that are left.
+A test that takes the process with it, or is running when the time is up, fails. Then, and after an error of the device,
+the file is started again with the tests that are left.
 """
 
 import contextlib
@@ -17,10 +17,24 @@ import time
 
 from tools.peer_tests import child, suite
 
-MOST_STARTS = 12  # of one file; tests that are still left then fail
+MOST_STARTS = 60  # of one file; tests that are still left then fail
 
 # A file that sets variables for torch_npu must have them before torch_npu is imported.
 _NEEDS_OWN_IMPORT = re.compile(r"^\s*os\.(?:environ\b|putenv)", re.M)
+
+
+_running: set[int] = set()  # process groups
+
+
+def stop_all() -> None:
+    """Ends the files that are running, with all that they started."""
+    for group in list(_running):
+        _kill(group)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 @dataclasses.dataclass(slots=True)
@@ -58,11 +72,12 @@ def run(checkout: pathlib.Path, name: str, rules: suite.Rules, rules_path: pathl
             before = len(file.tests)
             process = context.Process(target=child.main, args=(str(checkout), name, str(rules_path), list(file.tests), folder))
             process.start()
+            _running.add(process.pid)
             process.join(timeout)
             late = process.is_alive()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process.pid)
             process.join()
+            _running.discard(process.pid)
             end = f"time-out after {timeout:g} s" if late else f"the process ended with {_ending(process.exitcode)}"
             left = collect(file, pathlib.Path(folder, "tests.jsonl"), rules, end)
             if not left or len(file.tests) == before:

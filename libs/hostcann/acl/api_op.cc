@@ -5,19 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/acl_api.h"
 #include "libs/hostcann/acl/error.h"
+#include "libs/hostcann/acl/legacy_op.h"
 
 using namespace jumar::hostcann;  // NOLINT: the C interface has no namespace
 
-struct AclTensorDesc {
-  int32_t type = -1;
-  int32_t format = -1;
-  std::vector<int64_t> dims;
-  std::string name;
-};
-struct AclDataBuffer {
-  void* data = nullptr;
-  size_t bytes = 0;
-};
 struct AclOpAttributes {
   std::vector<std::string> names;
 };
@@ -38,15 +29,19 @@ AclTensorDesc* aclCreateTensorDesc(int32_t type, int num_dims, const int64_t* di
     Fail(kInvalidParam, absl::StrCat("aclCreateTensorDesc: ", num_dims, " dimensions without sizes"));
     return nullptr;
   }
-  return new AclTensorDesc{type, format, std::vector<int64_t>(dims, dims + num_dims), ""};
+  const std::vector<int64_t> shape(dims, dims + num_dims);
+  return new AclTensorDesc{type, format, shape, "", format, shape};
 }
 void aclDestroyTensorDesc(const AclTensorDesc* desc) { delete desc; }
 aclError aclSetTensorShape(AclTensorDesc* desc, int num_dims, const int64_t* dims) {
   if (desc == nullptr || num_dims < 0 || (num_dims > 0 && dims == nullptr)) return Fail(kInvalidParam, "aclSetTensorShape: a null pointer");
-  return kOk;  // the storage's shape; only the logical one is asked for again
+  desc->storage_dims.assign(dims, dims + num_dims);
+  return kOk;
 }
-aclError aclSetTensorFormat(AclTensorDesc* desc, int32_t) {
-  return desc == nullptr ? Fail(kInvalidParam, "aclSetTensorFormat: a null pointer") : int{kOk};
+aclError aclSetTensorFormat(AclTensorDesc* desc, int32_t format) {
+  if (desc == nullptr) return Fail(kInvalidParam, "aclSetTensorFormat: a null pointer");
+  desc->storage_format = format;
+  return kOk;
 }
 aclError aclSetTensorPlaceMent(AclTensorDesc* desc, int32_t) {
   return desc == nullptr ? Fail(kInvalidParam, "aclSetTensorPlaceMent: a null pointer") : int{kOk};

@@ -94,7 +94,6 @@ bool IsBaseFormat(int32_t format) {
     case 0:   // NCHW
     case 1:   // NHWC
     case kFormatND:
-    case 27:  // NDHWC
     case 30:  // NCDHW
     case 47:  // NCL
       return true;

@@ -47,134 +47,65 @@ Task PlanFlash(AttentionCall call, const aclTensor& softmax_max, const aclTensor
 
 }  // namespace
 
-ACLNN_PLAN(FusedInferAttentionScoreV2, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
-           OptInts(actual_seq_lengths), OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1),
-           OptRaw(dequant_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset),
-           OptRaw(block_table), OptRaw(query_padding_size), OptRaw(kv_padding_size), OptRaw(key_antiquant_scale),
-           OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale), OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix),
-           OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), I64(num_heads), F64(scale), I64(pre_tokens),
-           I64(next_tokens), Text(input_layout), I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size),
-           I64(antiquant_mode), Flag(softmax_lse_flag), I64(key_antiquant_mode), I64(value_antiquant_mode), Raw(attention_out),
-           OptRaw(softmax_lse)) {
-  Refuse({{"pse_shift", !!pse_shift},
-          {"dequant_scale1", !!dequant_scale1},
-          {"quant_scale1", !!quant_scale1},
-          {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale2", !!quant_scale2},
-          {"antiquant_scale", !!antiquant_scale},
-          {"query_padding_size", !!query_padding_size},
-          {"kv_padding_size", !!kv_padding_size},
-          {"key_antiquant_scale", !!key_antiquant_scale},
-          {"value_antiquant_scale", !!value_antiquant_scale},
-          {"key_shared_prefix", !!key_shared_prefix},
-          {"value_shared_prefix", !!value_shared_prefix}});
-  return PlanAttention(ForInference({.query = query,
-                                     .keys = key,
-                                     .values = value,
-                                     .mask = Given(atten_mask),
-                                     .block_table = block_table,
-                                     .query_lengths = actual_seq_lengths,
-                                     .key_lengths = actual_seq_lengths_kv,
-                                     .num_heads = num_heads,
-                                     .num_kv_heads = num_key_value_heads,
-                                     .scale = scale,
-                                     .pre_tokens = pre_tokens,
-                                     .next_tokens = next_tokens,
-                                     .layout = input_layout,
-                                     .block_size = block_size,
-                                     .sparse_mode = sparse_mode,
-                                     .out = attention_out,
-                                     .lse = softmax_lse_flag ? softmax_lse : std::nullopt}));
-}
+// What the versions of fused inference attention have in common: the inputs before those that a version adds, the settings after
+// them, what is refused, and the call. V4 has other names for some (dequant_scale_key for key_antiquant_scale), at the same places.
+#define FUSED_INPUTS                                                                                                              \
+  Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask), OptInts(actual_seq_lengths),                     \
+      OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1), OptRaw(dequant_scale2), OptRaw(quant_scale2), \
+      OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(query_padding_size),  \
+      OptRaw(kv_padding_size), OptRaw(key_antiquant_scale), OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale),          \
+      OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix), OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len)
+#define FUSED_SETTINGS                                                                                                    \
+  I64(num_heads), F64(scale), I64(pre_tokens), I64(next_tokens), Text(input_layout), I64(num_key_value_heads),            \
+      I64(sparse_mode), I64(inner_precise), I64(block_size), I64(antiquant_mode), Flag(softmax_lse_flag), I64(key_antiquant_mode), \
+      I64(value_antiquant_mode)
+#define FUSED_REFUSED                                                                                             \
+  {"pse_shift", !!pse_shift}, {"dequant_scale1", !!dequant_scale1}, {"quant_scale1", !!quant_scale1},             \
+      {"dequant_scale2", !!dequant_scale2}, {"quant_scale2", !!quant_scale2}, {"antiquant_scale", !!antiquant_scale}, \
+      {"query_padding_size", !!query_padding_size}, {"kv_padding_size", !!kv_padding_size},                       \
+      {"key_antiquant_scale", !!key_antiquant_scale}, {"value_antiquant_scale", !!value_antiquant_scale},         \
+      {"key_shared_prefix", !!key_shared_prefix}, {"value_shared_prefix", !!value_shared_prefix}
+#define FUSED_CALL                                                 \
+  {                                                                \
+    .query = query, .keys = key, .values = value,                  \
+    .mask = Given(atten_mask),                                     \
+    .block_table = block_table,                                    \
+    .query_lengths = actual_seq_lengths,                           \
+    .key_lengths = actual_seq_lengths_kv,                          \
+    .num_heads = num_heads,                                        \
+    .num_kv_heads = num_key_value_heads,                           \
+    .scale = scale,                                                \
+    .pre_tokens = pre_tokens,                                      \
+    .next_tokens = next_tokens,                                    \
+    .layout = input_layout,                                        \
+    .block_size = block_size,                                      \
+    .sparse_mode = sparse_mode,                                    \
+    .out = attention_out,                                          \
+    .lse = softmax_lse_flag ? softmax_lse : std::nullopt           \
+  }
 
-ACLNN_PLAN(FusedInferAttentionScoreV3, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
-           OptInts(actual_seq_lengths), OptInts(actual_seq_lengths_kv), OptRaw(dequant_scale1), OptRaw(quant_scale1),
-           OptRaw(dequant_scale2), OptRaw(quant_scale2), OptRaw(quant_offset2), OptRaw(antiquant_scale), OptRaw(antiquant_offset),
-           OptRaw(block_table), OptRaw(query_padding_size), OptRaw(kv_padding_size), OptRaw(key_antiquant_scale),
-           OptRaw(key_antiquant_offset), OptRaw(value_antiquant_scale), OptRaw(value_antiquant_offset), OptRaw(key_shared_prefix),
-           OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), OptRaw(query_rope), OptRaw(key_rope),
-           OptRaw(key_rope_antiquant_scale), I64(num_heads), F64(scale), I64(pre_tokens), I64(next_tokens), Text(input_layout),
-           I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size), I64(antiquant_mode),
-           Flag(softmax_lse_flag), I64(key_antiquant_mode), I64(value_antiquant_mode), Raw(attention_out), OptRaw(softmax_lse)) {
-  Refuse({{"pse_shift", !!pse_shift},
-          {"dequant_scale1", !!dequant_scale1},
-          {"quant_scale1", !!quant_scale1},
-          {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale2", !!quant_scale2},
-          {"antiquant_scale", !!antiquant_scale},
-          {"query_padding_size", !!query_padding_size},
-          {"kv_padding_size", !!kv_padding_size},
-          {"key_antiquant_scale", !!key_antiquant_scale},
-          {"value_antiquant_scale", !!value_antiquant_scale},
-          {"key_shared_prefix", !!key_shared_prefix},
-          {"value_shared_prefix", !!value_shared_prefix},
+ACLNN_PLAN(FusedInferAttentionScoreV2, FUSED_INPUTS, FUSED_SETTINGS, Raw(attention_out), OptRaw(softmax_lse)) {
+  Refuse({FUSED_REFUSED});
+  return PlanAttention(ForInference(FUSED_CALL));
+}
+ACLNN_PLAN(FusedInferAttentionScoreV3, FUSED_INPUTS, OptRaw(query_rope), OptRaw(key_rope), OptRaw(key_rope_antiquant_scale),
+           FUSED_SETTINGS, Raw(attention_out), OptRaw(softmax_lse)) {
+  Refuse({FUSED_REFUSED,
           {"query_rope", !!query_rope},
           {"key_rope", !!key_rope},
           {"key_rope_antiquant_scale", !!key_rope_antiquant_scale}});
-  return PlanAttention(ForInference({.query = query,
-                                     .keys = key,
-                                     .values = value,
-                                     .mask = Given(atten_mask),
-                                     .block_table = block_table,
-                                     .query_lengths = actual_seq_lengths,
-                                     .key_lengths = actual_seq_lengths_kv,
-                                     .num_heads = num_heads,
-                                     .num_kv_heads = num_key_value_heads,
-                                     .scale = scale,
-                                     .pre_tokens = pre_tokens,
-                                     .next_tokens = next_tokens,
-                                     .layout = input_layout,
-                                     .block_size = block_size,
-                                     .sparse_mode = sparse_mode,
-                                     .out = attention_out,
-                                     .lse = softmax_lse_flag ? softmax_lse : std::nullopt}));
+  return PlanAttention(ForInference(FUSED_CALL));
 }
-
-ACLNN_PLAN(FusedInferAttentionScoreV4, Raw(query), RawIns(key), RawIns(value), OptRaw(pse_shift), OptRaw(atten_mask),
-           OptInts(actual_seq_qlen), OptInts(actual_seq_kvlen), OptRaw(dequant_scale1), OptRaw(quant_scale1),
-           OptRaw(dequant_scale2), OptRaw(quant_scale_out), OptRaw(quant_offset_out), OptRaw(antiquant_scale),
-           OptRaw(antiquant_offset), OptRaw(block_table), OptRaw(query_padding_size), OptRaw(kv_padding_size),
-           OptRaw(dequant_scale_key), OptRaw(dequant_offset_key), OptRaw(dequant_scale_value), OptRaw(dequant_offset_value),
-           OptRaw(key_shared_prefix), OptRaw(value_shared_prefix), OptInts(actual_shared_prefix_len), OptRaw(query_rope),
-           OptRaw(key_rope), OptRaw(dequant_scale_key_rope), OptRaw(dequant_scale_query), OptRaw(learnable_sink),
-           I64(num_query_heads), F64(softmax_scale), I64(pre_tokens), I64(next_tokens), Text(input_layout),
-           I64(num_key_value_heads), I64(sparse_mode), I64(inner_precise), I64(block_size), I64(antiquant_mode),
-           Flag(return_softmax_lse), I64(key_quant_mode), I64(value_quant_mode), I64(query_quant_mode), Raw(attention_out),
+ACLNN_PLAN(FusedInferAttentionScoreV4, FUSED_INPUTS, OptRaw(query_rope), OptRaw(key_rope), OptRaw(dequant_scale_key_rope),
+           OptRaw(dequant_scale_query), OptRaw(learnable_sink), FUSED_SETTINGS, I64(query_quant_mode), Raw(attention_out),
            OptRaw(softmax_lse)) {
-  Refuse({{"pse_shift", !!pse_shift},
-          {"dequant_scale1", !!dequant_scale1},
-          {"quant_scale1", !!quant_scale1},
-          {"dequant_scale2", !!dequant_scale2},
-          {"quant_scale_out", !!quant_scale_out},
-          {"antiquant_scale", !!antiquant_scale},
-          {"query_padding_size", !!query_padding_size},
-          {"kv_padding_size", !!kv_padding_size},
-          {"dequant_scale_key", !!dequant_scale_key},
-          {"dequant_scale_value", !!dequant_scale_value},
-          {"key_shared_prefix", !!key_shared_prefix},
-          {"value_shared_prefix", !!value_shared_prefix},
+  Refuse({FUSED_REFUSED,
           {"query_rope", !!query_rope},
           {"key_rope", !!key_rope},
           {"dequant_scale_key_rope", !!dequant_scale_key_rope},
           {"dequant_scale_query", !!dequant_scale_query},
           {"learnable_sink", !!learnable_sink}});
-  return PlanAttention(ForInference({.query = query,
-                                     .keys = key,
-                                     .values = value,
-                                     .mask = Given(atten_mask),
-                                     .block_table = block_table,
-                                     .query_lengths = actual_seq_qlen,
-                                     .key_lengths = actual_seq_kvlen,
-                                     .num_heads = num_query_heads,
-                                     .num_kv_heads = num_key_value_heads,
-                                     .scale = softmax_scale,
-                                     .pre_tokens = pre_tokens,
-                                     .next_tokens = next_tokens,
-                                     .layout = input_layout,
-                                     .block_size = block_size,
-                                     .sparse_mode = sparse_mode,
-                                     .out = attention_out,
-                                     .lse = return_softmax_lse ? softmax_lse : std::nullopt}));
+  return PlanAttention(ForInference(FUSED_CALL));
 }
 
 // What a captured graph reserves before the lengths are known. No workspace here, whatever they are.

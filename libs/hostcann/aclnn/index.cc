@@ -1,13 +1,16 @@
 // Reading and writing by index. int32 and int64 indices; negative ones count from the end, as ATen checks them.
+#include <ATen/ops/_embedding_bag.h>
 #include <ATen/ops/_index_put_impl.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_add.h>
+#include <ATen/ops/index_fill.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/scatter_add.h>
 #include <ATen/ops/scatter_reduce.h>
 #include <ATen/ops/take.h>
+#include <ATen/ops/tensor.h>
 
 #include <array>
 
@@ -132,6 +135,31 @@ ACLNN_OP(InplaceScatterUpdate, Out(self), In(indices), In(updates), I64(axis)) {
     const int64_t row = pairs ? index[b][0].item<int64_t>() : b;
     const int64_t begin = (pairs ? index[b][1] : index[b]).item<int64_t>();
     self[row].narrow(along - 1, begin, updates.size(along)).copy_(updates[b]);
+  }
+}
+
+ACLNN_OP(IndexFillTensor, In(self), I64(dim), Ints(index), Num(value), Out(out)) {
+  Put(out, at::index_fill(self, dim, at::tensor(at::IntArrayRef(index), at::kLong), value));
+}
+ACLNN_OP(InplaceIndexFillTensor, Out(self), I64(dim), Ints(index), Num(value)) {
+  self.index_fill_(dim, at::tensor(at::IntArrayRef(index), at::kLong), value);
+}
+// Bags of rows of a table, added up (mode 0), averaged (1) or the largest of each column (2). The other outputs are for the
+// backward pass.
+ACLNN_OP(EmbeddingBag, In(weight), In(indices), In(offsets), Flag(scale_grad_by_freq), I64(mode), Flag(sparse),
+         OptIn(per_sample_weights), Flag(include_last_offset), I64(padding_idx), Out(out), Out(offset2bag), Out(bag_size),
+         Out(max_indices)) {
+  const auto [value, bag_of, size, largest] =
+      at::_embedding_bag(weight.to(at::kFloat), indices.to(at::kLong), offsets.to(at::kLong), scale_grad_by_freq, mode, sparse,
+                         per_sample_weights ? OptTensor(per_sample_weights->to(at::kFloat)) : OptTensor(), include_last_offset,
+                         padding_idx);
+  Put(out, value);
+  for (const auto& [to, from] : {std::pair(&offset2bag, &bag_of), {&bag_size, &size}, {&max_indices, &largest}}) {
+    if (to->numel() == from->numel()) {
+      Put(*to, *from);
+    } else {
+      to->zero_();
+    }
   }
 }
 

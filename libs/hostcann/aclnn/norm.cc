@@ -5,10 +5,12 @@
 #include <ATen/ops/native_group_norm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
 
 #include "libs/attention/rows/rows.h"
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/hostcann/aclnn/op.h"
+#include "libs/hostcann/aclnn/wide.h"
 
 namespace jumar::hostcann::aclnn {
 namespace {
@@ -137,6 +139,44 @@ ACLNN_OP(GroupNorm, In(input), OptIn(weight), OptIn(bias), I64(n), I64(c), I64(h
          Out(rstd)) {
   const auto [y, m, r] = at::native_group_norm(input, weight, bias, n, c, hxw, group, eps);
   Put(out, y);
+  Put(mean, m);
+  Put(rstd, r);
+}
+
+// y, and mean and rstd of each group; then y * sigmoid(scale * y), in which scale is 1 for SiLU.
+static void GroupNormGate(const Tensor& x, const OptTensor& gamma, const OptTensor& beta, int64_t groups, double eps, bool gate,
+                          double scale, const Tensor& out, const Tensor& mean, const Tensor& rstd) {
+  const int64_t n = x.size(0), channels = x.size(1);
+  const auto [y, m, r] = at::native_group_norm(Wide(x).contiguous(), Wide(gamma), Wide(beta), n, channels,
+                                               n * channels == 0 ? 0 : x.numel() / (n * channels), groups, eps);
+  Put(out, gate ? at::mul(y, at::sigmoid(at::mul(y, scale))) : y);
+  Put(mean, m);
+  Put(rstd, r);
+}
+ACLNN_OP(GroupNormSilu, In(self), OptIn(gamma), OptIn(beta), I64(group), F64(eps), Out(out), Out(mean), Out(rstd)) {
+  GroupNormGate(self, gamma, beta, group, eps, /*gate=*/true, 1, out, mean, rstd);
+}
+ACLNN_OP(GroupNormSwish, In(x), OptIn(gamma), OptIn(beta), I64(num_groups), OptText(data_format), F64(eps), Flag(activate_swish),
+         F64(swish_scale), Out(y), Out(mean), Out(rstd)) {
+  GroupNormGate(x, gamma, beta, num_groups, eps, activate_swish, swish_scale, y, mean, rstd);
+}
+
+// The normalised sum x1 + x2 (+ bias) over gamma's dimensions; the sum itself as well, if additional_output says so.
+ACLNN_OP(AddLayerNorm, In(x1), In(x2), In(gamma), In(beta), OptIn(bias), F64(eps), Flag(additional_output), Out(y), Out(mean),
+         Out(rstd), Out(sum)) {
+  Tensor x = at::add(x1.to(at::kFloat), x2.to(at::kFloat));
+  if (bias) x = at::add(x, bias->to(at::kFloat));
+  const auto [value, m, r] = at::native_layer_norm(x, gamma.sizes(), gamma.to(at::kFloat), beta.to(at::kFloat), eps);
+  Put(y, value);
+  Put(mean, m);
+  Put(rstd, r);
+  if (additional_output) Put(sum, x);
+}
+// The normalised alpha * x + gx.
+ACLNN_OP(DeepNorm, In(x), In(gx), In(beta), In(gamma), F64(alpha), F64(eps), Out(mean), Out(rstd), Out(y)) {
+  const Tensor sum = at::add(gx.to(at::kFloat), x.to(at::kFloat), alpha);
+  const auto [value, m, r] = at::native_layer_norm(sum, gamma.sizes(), gamma.to(at::kFloat), beta.to(at::kFloat), eps);
+  Put(y, value);
   Put(mean, m);
   Put(rstd, r);
 }

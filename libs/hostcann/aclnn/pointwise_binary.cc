@@ -23,12 +23,14 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/polar.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/xlogy.h>
 
 #include "libs/hostcann/aclnn/op.h"
@@ -167,5 +169,17 @@ ACLNN_OP(Lerp, In(self), In(end), In(weight), Out(out)) { at::lerp_out(out, self
 ACLNN_OP(Lerps, In(self), In(end), Num(weight), Out(out)) { at::lerp_out(out, self, end, weight); }
 ACLNN_OP(InplaceLerp, Out(self), In(end), In(weight)) { at::lerp_out(self, self, end, weight); }
 ACLNN_OP(InplaceLerps, Out(self), In(end), Num(weight)) { at::lerp_out(self, self, end, weight); }
+
+ACLNN_OP(XLogYScalarSelf, Num(self), In(other), Out(out)) { Put(out, at::xlogy(self, other)); }
+ACLNN_OP(XLogYScalarOther, In(self), Num(other), Out(out)) { Put(out, at::xlogy(self, other)); }
+ACLNN_OP(InplaceXLogYScalarOther, Out(self), Num(other)) { Put(self, at::xlogy(self, other)); }
+BINARY(Polar, polar)
+// x, or x times the weight of its channel (dimension 1) where it is negative.
+ACLNN_OP(Prelu, In(self), In(weight), Out(out)) {
+  IntList shape(static_cast<size_t>(self.dim()), 1);
+  if (weight.numel() > 1 && self.dim() > 1) shape[1] = weight.numel();
+  const Tensor w = weight.dim() == self.dim() ? weight : weight.reshape(shape);
+  Put(out, at::where(self.ge(0), self, at::mul(self, w)));
+}
 
 }  // namespace jumar::hostcann::aclnn

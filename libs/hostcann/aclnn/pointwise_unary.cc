@@ -3,6 +3,7 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/acos.h>
 #include <ATen/ops/acosh.h>
+#include <ATen/ops/angle.h>
 #include <ATen/ops/asin.h>
 #include <ATen/ops/asinh.h>
 #include <ATen/ops/atan.h>
@@ -25,6 +26,7 @@
 #include <ATen/ops/frac.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/glu.h>
+#include <ATen/ops/hardshrink.h>
 #include <ATen/ops/hardsigmoid.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
@@ -55,6 +57,7 @@
 #include <ATen/ops/sinc.h>
 #include <ATen/ops/sinh.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/softshrink.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/tan.h>
 #include <ATen/ops/tanh.h>
@@ -159,5 +162,8 @@ ACLNN_OP(LogSigmoidForward, In(self), Out(out), Out(buffer)) { at::log_sigmoid_o
 // eps < 0 stands for no clamping.
 ACLNN_OP(Logit, In(self), F64(eps), Out(out)) { at::logit_out(out, self, eps < 0 ? std::nullopt : std::optional<double>(eps)); }
 ACLNN_OP(Glu, In(self), I64(dim), Out(out)) { at::glu_out(out, self, dim); }
+ACLNN_OP(Hardshrink, In(self), Num(lambd), Out(out)) { at::hardshrink_out(out, self, lambd); }
+ACLNN_OP(Softshrink, In(self), Num(lambd), Out(out)) { at::softshrink_out(out, self, lambd); }
+ACLNN_OP(AngleV2, In(self), Out(out)) { Put(out, at::angle(self)); }
 
 }  // namespace jumar::hostcann::aclnn

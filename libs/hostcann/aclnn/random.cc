@@ -2,6 +2,9 @@
 // *Tensor forms, used while a graph is captured, read them from device memory at every replay. The numbers have the
 // documented distributions but are not those of the hardware.
 #include <ATen/Dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -256,6 +259,43 @@ ACLNN_OP(Randperm, I64(n), I64(seed), I64(offset), Out(out)) {
                               .storage_sizes = {{n}, 1},
                               .offset = 0,
                               .base = permutation.data()}));
+}
+
+// Dropout keeps an element with the probability 1 - p. Its mask holds a bit per element, in bytes from the lowest bit on, padded
+// with zeros to 128 bits; a kept element is divided by 1 - p.
+static void DropoutMask(const IntList& shape, double p, const Philox& random, const Tensor& mask) {
+  Require(p >= 0 && p <= 1, "prob is ", p, "; it must be in [0, 1]");
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  Require(mask.scalar_type() == at::kByte && mask.numel() * 8 >= n, "mask has ", mask.numel(), " bytes; ", n, " elements need ",
+          (n + 7) / 8, " of uint8");
+  const Tensor uniform = at::empty({n}, at::kFloat);
+  FillUniform(uniform, 0, 1, random);
+  const float* u = uniform.const_data_ptr<float>();
+  const Tensor dense = at::zeros({mask.numel()}, at::kByte);
+  uint8_t* bits = dense.data_ptr<uint8_t>();
+  for (int64_t i = 0; i < n; ++i) bits[i / 8] |= static_cast<uint8_t>((u[i] >= p && p < 1) << (i % 8));
+  mask.copy_(dense.view(mask.sizes()));
+}
+ACLNN_OP(DropoutGenMask, Ints(shape), F64(prob), I64(seed), I64(offset), Out(out)) {
+  DropoutMask(shape, prob, FromHost(seed, offset), out);
+}
+ACLNN_OP(DropoutGenMaskV2, Ints(shape), F64(prob), I64(seed), I64(offset), I32(prob_type), Out(out)) {
+  DropoutMask(shape, prob, FromHost(seed, offset), out);
+}
+ACLNN_OP(DropoutGenMaskV2Tensor, Ints(shape), F64(prob), In(seed), In(offset), I64(extra), I32(prob_type), Out(out)) {
+  DropoutMask(shape, prob, FromDevice(seed, offset, extra), out);
+}
+ACLNN_OP(DropoutDoMask, In(self), In(mask), F64(prob), Out(out)) {
+  const int64_t n = self.numel();
+  const Tensor bytes = mask.contiguous(), keep = at::empty({n}, at::kFloat);
+  Require(mask.scalar_type() == at::kByte && bytes.numel() * 8 >= n, "mask has ", bytes.numel(), " bytes; ", n, " elements need ",
+          (n + 7) / 8, " of uint8");
+  const uint8_t* bits = bytes.const_data_ptr<uint8_t>();
+  float* k = keep.data_ptr<float>();
+  const float scale = prob < 1 ? static_cast<float>(1 / (1 - prob)) : 0.0f;
+  for (int64_t i = 0; i < n; ++i) k[i] = (bits[i / 8] >> (i % 8) & 1) != 0 ? scale : 0.0f;
+  Put(out, at::mul(self, keep.view(self.sizes())));
 }
 
 }  // namespace jumar::hostcann::aclnn

@@ -20,6 +20,7 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/median.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/nanmedian.h>
 #include <ATen/ops/nansum.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/prod.h>
@@ -116,6 +117,13 @@ ACLNN_OP(Softmax, In(self), I64(dim), Out(out)) { Put(out, at::_softmax(Wide(sel
 ACLNN_OP(LogSoftmax, In(self), I64(dim), Out(out)) { Put(out, at::_log_softmax(Wide(self), dim, false)); }
 ACLNN_OP(SoftmaxBackward, In(grad_output), In(output), I64(dim), Out(grad_input)) {
   Put(grad_input, at::_softmax_backward_data(grad_output, output, dim, output.scalar_type()));
+}
+
+ACLNN_OP(NanMedian, In(self), Out(out)) { Put(out, at::nanmedian(self)); }
+ACLNN_OP(NanMedianDim, In(self), I64(dim), Flag(keepdim), Out(values), Out(indices)) {
+  const auto [median, where] = at::nanmedian(self, dim, keepdim);
+  Put(values, median);
+  Put(indices, where);
 }
 
 }  // namespace jumar::hostcann::aclnn

@@ -1,9 +1,13 @@
 """Every operator of libopapi.so has a test that launches it, and the list of operators is in order."""
 
 import attention_test  # noqa: F401  (importing a test module registers what it covers)
+import foreach_test  # noqa: F401
+import format_test  # noqa: F401
 import fused_test  # noqa: F401
+import image_test  # noqa: F401
 import moe_test  # noqa: F401
 import pointwise_test  # noqa: F401
+import quant_test  # noqa: F401
 import random_test  # noqa: F401
 import reduce_index_test  # noqa: F401
 from oracle import COVERED, opapi
