@@ -22,6 +22,8 @@ FAMILIES = {
     "matmul.cc": "Matrix products",
     "format_cast.cc": "Format casts",
     "moe.cc": "Experts",
+    "routing.cc": "Routing to experts",
+    "quant.cc": "Quantisation",
     "sampling.cc": "Sampling",
     "random.cc": "Random numbers",
     "pointwise_unary.cc": "One tensor, element by element",
@@ -36,12 +38,14 @@ FAMILIES = {
     "pooling.cc": "Pooling",
     "linalg.cc": "Linear algebra",
     "loss.cc": "Losses",
+    "foreach_operators.cc": "Lists of tensors",
 }
 # What the C call takes for each kind of op.h.
 C_TYPES = {
     "In": "T", "Out": "T", "OptIn": "T?", "OptOut": "T?", "Raw": "T", "OptRaw": "T?", "Ret": "T", "Ins": "T[]", "RawIns": "T[]",
     "OptRawIns": "T[]?", "Num": "S", "OptNum": "S?", "Ints": "I", "OptInts": "I?", "I64": "int64", "I32": "int32", "I8": "int8",
-    "F64": "double", "F32": "float", "Flag": "bool", "Text": "text", "OptText": "text?", "Type": "dtype",
+    "F64": "double", "F32": "float", "Flag": "bool", "Text": "text", "OptText": "text?", "Type": "dtype", "Nums": "S[]",
+    "Bools": "bool[]",
 }  # fmt: skip
 CHIP = "A2"  # whose limits the page shows
 
