@@ -78,7 +78,8 @@ class TraceFile {
       std::lock_guard lock(mutex_);
       if (!tracks_.insert(track).second) return;
     }
-    const std::string name = device == kHostDevice ? absl::StrCat("host thread ", stream) : absl::StrCat("device ", device, " stream ", stream);
+    const std::string name =
+        device == kHostDevice ? absl::StrCat("host thread ", stream) : absl::StrCat("device ", device, " stream ", stream);
     absl::StrAppendFormat(&buffer.text,
                           ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"%s\"}}", process_,
                           track, name);
@@ -239,7 +240,8 @@ TraceSpan::~TraceSpan() {
   TraceFile& file = TraceFile::Get();
   file.Introduce(buffer, device_, stream_);
   std::string& text = buffer.text;
-  absl::StrAppendFormat(&text, ",\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f",
+  absl::StrAppendFormat(&text,
+                        ",\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f",
                         name_, CategoryOf(name_, details_, waits_), file.process(), TrackOf(device_, stream_),
                         static_cast<double>(start_ns_) * 1e-3, static_cast<double>(ns) * 1e-3);
   bool some = false;
@@ -268,7 +270,8 @@ void TraceSpan::Arrow(uint64_t id, bool starts) {
   Buffer& buffer = ThisBuffer();
   std::lock_guard lock(buffer.mutex);
   absl::StrAppendFormat(&buffer.text,
-                        ",\n{\"name\": \"event\", \"cat\": \"event\", \"ph\": \"%s\", \"id\": %d, \"pid\": %d, \"tid\": %d, \"ts\": %.3f%s}",
+                        ",\n{\"name\": \"event\", \"cat\": \"event\", \"ph\": \"%s\", \"id\": %d, \"pid\": %d, \"tid\": %d, "
+                        "\"ts\": %.3f%s}",
                         starts ? "s" : "f", id, TraceFile::Get().process(), TrackOf(device_, stream_),
                         static_cast<double>(NowNs()) * 1e-3, starts ? "" : ", \"bp\": \"e\"");
 }

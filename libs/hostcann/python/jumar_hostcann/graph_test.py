@@ -124,6 +124,7 @@ def test_a_captured_event_can_neither_be_queried_nor_waited_for():
         def body(ask=ask):
             x.add_(1)
             event.record()
+            _ = torch.npu.current_stream().npu_stream  # waits until torch_npu has issued the record
             ask()
 
         with pytest.raises(RuntimeError, match="recorded into a capture that is still open"):
