@@ -52,7 +52,7 @@ Stream* Stream::Current() { return t_current; }
 
 bool TaskInterrupted() { return t_current != nullptr && t_current->aborted(); }
 
-void Stream::Push(NamedTask named, TaskKind kind) {
+void Stream::Push(NamedTask&& named, TaskKind kind) {
   bool wake;
   {
     std::unique_lock lock(mutex_);
@@ -67,7 +67,7 @@ void Stream::Push(NamedTask named, TaskKind kind) {
       Runtime::Get().OnFirstWorker();
       worker_ = std::thread([self = shared_from_this()] { self->Run(); });
     }
-    incoming_.push_back(Entry{std::move(named), kind});
+    incoming_.emplace_back(std::move(named), kind);
     submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
     wake = std::exchange(sleeping_, false);
   }
@@ -301,7 +301,7 @@ std::vector<NamedTask> Stream::LeaveUpdate(std::shared_ptr<TaskGroup>* group) {
   return std::move(update_tasks_);
 }
 
-int Stream::SubmitSlow(NamedTask named, TaskKind kind) {
+int Stream::SubmitSlow(NamedTask&& named, TaskKind kind) {
   std::unique_lock lock(mode_mutex_);
   switch (mode_.load(std::memory_order_relaxed)) {
     case Mode::kQueue:

@@ -55,7 +55,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   int Submit(const char* name, SmallTask task, TaskKind kind = TaskKind::kWork) {
     return Submit(NamedTask{name, nullptr, std::move(task)}, kind);
   }
-  int Submit(NamedTask named, TaskKind kind = TaskKind::kWork) {
+  int Submit(NamedTask&& named, TaskKind kind = TaskKind::kWork) {
     if (Hooked()) {
       if (int code = CheckRunning(device_); code != 0) return code;
     }
@@ -64,7 +64,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return 0;
   }
   // Appends to the queue in any mode.
-  void Push(NamedTask named, TaskKind kind);
+  void Push(NamedTask&& named, TaskKind kind);
 
   // Waits until all that was submitted has run. A negative time-out waits for ever. Tells and clears the stream's failure.
   int Synchronize(int64_t timeout_ms);
@@ -112,7 +112,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   enum class Waited { kReady, kGaveUp, kTooLong };
   static Waited AwaitUntil(const std::shared_ptr<SyncPoint>& point, const std::function<bool()>& ready, int poll_ms, Clock::time_point end);
 
-  int SubmitSlow(NamedTask named, TaskKind kind);
+  int SubmitSlow(NamedTask&& named, TaskKind kind);
   void Run();
   bool TakeBatch();
   void Execute(Entry& entry);
