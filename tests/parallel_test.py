@@ -48,7 +48,8 @@ def generate(tmp_path_factory, prompts):
         llm = dict(model=str(default_model.folder()), dtype="float32", max_model_len=256, max_num_seqs=8)
         llm |= dict(max_num_batched_tokens=64, **options)
         request = dict(llm=llm, prompts=prompts, max_tokens=MAX_TOKENS)
-        return run("generate.py", request, folder / name)["completions"]
+        # Ray writes a token into the home folder, which a sandbox may not.
+        return run("generate.py", request, folder / name, HOME=str(folder))["completions"]
 
     return completions
 
