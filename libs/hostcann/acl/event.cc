@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/error.h"
@@ -42,7 +43,13 @@ bool Event::InCapture() const {
 
 void Event::Finish(uint64_t record) {
   TraceArrow(ArrowOf(record), /*starts=*/true);
+  // Whoever waits for the event must not take what the skipped tasks left behind for their results.
+  std::string text;
+  Stream* const stream = Stream::Current();
+  const int failure = stream == nullptr ? kOk : stream->Failure(&text);
   std::lock_guard lock(point_->mutex);
+  failure_code_ = failure;
+  failure_text_ = std::move(text);
   done_.store(std::max(done_.load(std::memory_order_relaxed), record), std::memory_order_release);
   flag_ = true;
   timestamp_ns_ = NowNs();
@@ -131,6 +138,10 @@ int Event::Synchronize(int64_t timeout_ms) {
     point_->cv.wait(lock, ready);
   } else if (!point_->cv.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready)) {
     return Fail(kRtEventSyncTimeout, absl::StrCat("an event was not reached within ", timeout_ms, " ms"));
+  }
+  if (failure_code_ != kOk) {
+    SetLastExecutionError(failure_code_);
+    return Fail(failure_code_, absl::StrCat(failure_text_, "; the event stands behind that"));
   }
   lock.unlock();
   return CheckDevice();

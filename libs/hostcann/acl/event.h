@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "libs/hostcann/acl/stream.h"
 
@@ -63,6 +64,8 @@ class Event : public std::enable_shared_from_this<Event> {
   int device_ = -1;  // of the last record
   std::atomic<uint64_t> done_{0};
   bool flag_ = false;
+  int failure_code_ = 0;  // of the stream, when the last record got there
+  std::string failure_text_;
   int64_t timestamp_ns_ = -1;
   std::weak_ptr<Capture> capture_;
   CaptureClock clock_;

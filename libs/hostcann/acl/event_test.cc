@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -174,6 +175,19 @@ TEST_F(EventTest, ValueCallsCheckTheAddress) {
   uint64_t host = 0;
   EXPECT_EQ(aclrtValueWait(&host, 1, 1, a_), 107000);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("neither device memory nor pinned"));
+}
+
+TEST_F(EventTest, TellsWhatFailedBeforeIt) {
+  void* event = nullptr;
+  ASSERT_ACL_OK(aclrtCreateEventExWithFlag(&event, 0));
+  ASSERT_ACL_OK(Submit(a_, "aclnnBroken", [] { throw std::runtime_error("no"); }));
+  ASSERT_ACL_OK(aclrtRecordEvent(event, a_));
+  EXPECT_EQ(aclrtSynchronizeEvent(event), 507015);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("failed in aclnnBroken: no; the event stands behind that"));
+  EXPECT_EQ(aclrtSynchronizeStream(a_), 507015);
+  ASSERT_ACL_OK(aclrtRecordEvent(event, a_));
+  EXPECT_ACL_OK(aclrtSynchronizeEvent(event));
+  ASSERT_ACL_OK(aclrtDestroyEvent(event));
 }
 
 }  // namespace

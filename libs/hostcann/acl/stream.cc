@@ -177,13 +177,23 @@ int Stream::Synchronize(int64_t timeout_ms) {
     }
   }
   if (int code = CheckRunning(device_); code != kOk) return code;
+  std::string text;
+  const int code = Failure(&text);
+  if (code == kOk) return kOk;
+  {
+    std::lock_guard lock(failure_mutex_);
+    failure_code_ = 0;
+    failed_.store(false, std::memory_order_relaxed);
+  }
+  SetLastExecutionError(code);
+  return Fail(code, text);
+}
+
+int Stream::Failure(std::string* text) {
   if (!failed_.load(std::memory_order_relaxed)) return kOk;
   std::lock_guard lock(failure_mutex_);
-  const int code = std::exchange(failure_code_, 0);
-  failed_.store(false, std::memory_order_relaxed);
-  if (code == 0) return kOk;
-  SetLastExecutionError(code);
-  return Fail(code, absl::StrCat("stream ", id_, " of device ", device_, " failed in ", failure_text_));
+  if (failure_code_ != 0) *text = absl::StrCat("stream ", id_, " of device ", device_, " failed in ", failure_text_);
+  return failure_code_;
 }
 
 void Stream::CloseWhenIdle() {

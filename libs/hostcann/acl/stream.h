@@ -71,6 +71,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool Idle() const { return completed_.load() == submitted_.load(); }
 
   // After a failure: skip what follows until the failure was told (true, as torch_npu asks for), or go on.
+  // The failure that was not told yet: its code, and its text in `text`; 0 if there is none.
+  int Failure(std::string* text);
+
   void SetStopOnFailure(bool stop) { stop_on_failure_.store(stop, std::memory_order_relaxed); }
   bool stop_on_failure() const { return stop_on_failure_.load(std::memory_order_relaxed); }
 

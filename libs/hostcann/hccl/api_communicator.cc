@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "libs/hostcann/acl/runtime.h"
 #include "libs/hostcann/hccl/api.h"
 #include "libs/hostcann/hccl/hccl_api.h"
 
@@ -214,6 +215,8 @@ int32_t HcclGetCommAsyncError(void* comm, int32_t* error) {
   if (found == nullptr) return code;
   if (error == nullptr) return hc::Fail(kHcclPointer, "HcclGetCommAsyncError: a null pointer");
   *error = found->async_error();
+  // torch_npu's watchdog, which asks here, tells the recent error of its own thread.
+  if (*error != kHcclSuccess) hc::SetRecentError(absl::StrCat("HCCL: ", found->async_error_text()));
   return kHcclSuccess;
 }
 

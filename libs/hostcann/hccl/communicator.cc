@@ -163,8 +163,17 @@ void Communicator::Fail(const Operation& operation, const CollectiveError& error
   if (error.code() == kHcclTimeout) {
     absl::StrAppend(&failure_, " (HCCL_EXEC_TIMEOUT is ", options_.settings.exec_timeout.count() / 1000, " s)");
   }
+  {
+    std::lock_guard lock(told_mutex_);
+    told_ = failure_;
+  }
   async_error_.store(error.code());
   throw CollectiveError(error.code(), failure_);
+}
+
+std::string Communicator::async_error_text() const {
+  std::lock_guard lock(told_mutex_);
+  return told_;
 }
 
 void Communicator::Destroy() {

@@ -47,6 +47,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // The code of the failure of a collective, or 0.
   int async_error() const { return async_error_.load(); }
+  // And what it says. Any thread.
+  std::string async_error_text() const;
 
   // Fails a collective that runs and all later ones, and closes the connections.
   void Destroy();
@@ -80,6 +82,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Options options_;
   std::atomic<int> async_error_{0};
   std::atomic<bool> destroyed_{false};
+
+  mutable std::mutex told_mutex_;
+  std::string told_;  // failure_, for other threads
 
   std::mutex mesh_mutex_;  // the pointer; a Transfer that runs keeps the mesh alive
   std::shared_ptr<Mesh> mesh_;
