@@ -49,7 +49,7 @@ def test_static_quantisation():
     y = torch_npu.npu_quantize(x.npu(), scale.reciprocal().npu(), offset.npu(), torch.qint8, 1, True)
     near_int8(y.view(torch.int8) if y.dtype != torch.int8 else y, x.double() * scale + offset)
     y = torch.zeros(6, 8, dtype=torch.int8, device="npu")
-    call("AscendQuant", x.npu(), scale.npu(), offset.npu(), False, b"round", 2, y)
+    call("AscendQuant", x.npu(), scale.npu(), offset.float().npu(), False, b"round", 2, y)
     near_int8(y, x.double() * scale + offset)
     q, s, o = ints(6, 8, dtype=torch.int8), floats(8, seed=1), floats(8, seed=2)
     close(torch_npu.npu_anti_quant(q.npu(), s.npu(), offset=o.npu(), dst_dtype=torch.float16).cpu(), (q.double() + o) * s, ulps=2)
