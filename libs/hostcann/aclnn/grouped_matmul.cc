@@ -2,6 +2,8 @@
 //
 // One floating-point x whose rows are grouped, with weights of its type, goes to the kernel of libs/quant. The rest (quantised,
 // FRACTAL_NZ, several tensors, groups along k, activations) is a product per group over ATen.
+#include "libs/hostcann/aclnn/grouped_matmul.h"
+
 #include <ATen/ops/add.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/gelu.h>
@@ -16,7 +18,6 @@
 #include <algorithm>
 
 #include "libs/hostcann/aclnn/kernel.h"
-#include "libs/hostcann/aclnn/quant.h"
 #include "libs/quant/gemm.h"
 
 namespace jumar::hostcann::aclnn {
@@ -31,12 +32,10 @@ struct Call {
   const Tensors& y;
 };
 
-// A group of rows (or columns): [begin, end), multiplied with weight `expert`.
-struct Group {
-  int64_t expert, begin, end;
-};
+bool Stacked(const Tensors& weight) { return weight.size() == 1 && weight[0].sizes.n == 3; }
 
-// list_type 0: where groups end; 1: how many rows each has; 2: [expert, rows] pairs.
+}  // namespace
+
 std::vector<Group> ReadGroups(const Tensor& list, int64_t list_type, int64_t experts, int64_t rows) {
   const Tensor counts = list_type == 2 ? list.select(1, 1) : list;
   const Tensor ends = (list_type == 0 ? counts : at::cumsum(counts, 0)).to(at::kLong).contiguous();
@@ -54,8 +53,26 @@ std::vector<Group> ReadGroups(const Tensor& list, int64_t list_type, int64_t exp
   return groups;
 }
 
-bool Stacked(const Tensors& weight) { return weight.size() == 1 && weight[0].sizes.n == 3; }
-int64_t Experts(const Tensors& weight) { return Stacked(weight) ? weight[0].sizes[0] : static_cast<int64_t>(weight.size()); }
+int64_t ExpertsIn(const Tensors& weight) { return Stacked(weight) ? weight[0].sizes[0] : static_cast<int64_t>(weight.size()); }
+
+Tensor WeightOf(const Tensors& weight, int64_t e) {
+  if (!Stacked(weight)) return DenseWeight("weight", weight[static_cast<size_t>(e)]);
+  return DenseWeight("weight", weight[0]).select(0, e);
+}
+
+Tensor NumbersOf(const Tensors& list, int64_t e, int64_t experts) {
+  if (list.empty()) return Tensor();
+  if (list.size() == 1 && experts > 1) {
+    const Tensor all = ToTensor(list[0]);
+    return all.dim() == 0 || all.size(0) != experts ? all : all.select(0, e);
+  }
+  Require(e < static_cast<int64_t>(list.size()), "a list of scales, offsets or biases has ", list.size(), " tensors for ", experts,
+          " experts");
+  const Tensor one = ToTensor(list[static_cast<size_t>(e)]);
+  return experts == 1 && one.dim() > 1 && one.size(0) == 1 ? one.select(0, 0) : one;
+}
+
+namespace {
 
 // One product of the kernel: rows [begin, end) of x with the weight of an expert, [k, n].
 struct Expert {
@@ -76,7 +93,7 @@ Task PlanKernel(const Call& c) {
   const aclTensor &x = c.x[0], &y = c.y[0];
   const auto a = AsRows(x, 1), o = AsRows(y, 1);
   if (!a || !o) return nullptr;
-  const int64_t size = ItemSize(x.dtype), experts = Experts(c.weight);
+  const int64_t size = ItemSize(x.dtype), experts = ExpertsIn(c.weight);
   const bool stacked = Stacked(c.weight);
   quant::GemmArgs shared{.n = o->cols, .k = a->cols, .type = *KernelType(x.dtype), .lda = a->stride, .ldo = o->stride};
   std::vector<Expert> table;
@@ -112,19 +129,6 @@ Task PlanKernel(const Call& c) {
   };
 }
 
-// The numbers of expert e in a list with a tensor each, or in one tensor that stacks them; undefined for an empty list.
-Tensor Of(const Tensors& list, int64_t e, int64_t experts) {
-  if (list.empty()) return Tensor();
-  if (list.size() == 1 && experts > 1) {
-    const Tensor all = ToTensor(list[0]);
-    return all.dim() == 0 || all.size(0) != experts ? all : all.select(0, e);
-  }
-  Require(e < static_cast<int64_t>(list.size()), "a list of scales, offsets or biases has ", list.size(), " tensors for ", experts,
-          " experts");
-  const Tensor one = ToTensor(list[static_cast<size_t>(e)]);
-  return experts == 1 && one.dim() > 1 && one.size(0) == 1 ? one.select(0, 0) : one;
-}
-
 Tensor Activated(const Tensor& t, int64_t act_type) {
   switch (act_type) {
     case 0: return t;
@@ -134,11 +138,6 @@ Tensor Activated(const Tensor& t, int64_t act_type) {
     case 5: return at::silu(t);
     default: Fail("act_type is ", act_type, "; it must be 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu) or 5 (silu)");
   }
-}
-
-Tensor WeightOf(const Tensors& weight, int64_t e) {
-  if (!Stacked(weight)) return DenseWeight("weight", weight[static_cast<size_t>(e)]);
-  return DenseWeight("weight", weight[0]).select(0, e);
 }
 
 // One number per column, or per column and group of rows, for each row of w.
@@ -206,7 +205,7 @@ struct GroupedProduct {
   }
 
   void Multiply(const Tensor& a, const Tensor& stored, int64_t e, const Tensor& token, const Tensor& out) const {
-    const Tensor b = Of(bias, e, experts), s = Of(scale, e, experts);
+    const Tensor b = NumbersOf(bias, e, experts), s = NumbersOf(scale, e, experts);
     const Tensor w = stored.scalar_type() == at::kInt ? UnpackInt4(stored) : stored;
     Tensor value;
     OptTensor offset;
@@ -221,7 +220,7 @@ struct GroupedProduct {
       Require(s.defined(), "argument `scale` is empty; a product of int4 needs it");
       value = at::matmul(F32(UnpackInt4(a)), at::mul(F32(w), Spread(s, w)));
     } else {
-      const Tensor o = Of(antiquant_offset, e, experts), by = Of(antiquant_scale, e, experts);
+      const Tensor o = NumbersOf(antiquant_offset, e, experts), by = NumbersOf(antiquant_scale, e, experts);
       Tensor wide = o.defined() ? at::add(F32(w), Spread(o, w)) : F32(w);
       if (by.defined()) wide = at::mul(wide, Spread(by, w));
       value = at::matmul(F32(a), wide);
@@ -242,8 +241,8 @@ Task PlanGroupedMatmul(const Call& c) {
   Require(c.group_list_type >= 0 && c.group_list_type <= 2, "group_list_type is ", c.group_list_type,
           "; it must be 0 (ends), 1 (counts) or 2 (pairs)");
   Require(c.x.size() > 1 || c.group_list || c.group_type == -1, "group_list is missing");
-  Require(c.x.size() == 1 || c.x.size() == static_cast<size_t>(Experts(c.weight)), "there are ", c.x.size(), " tensors x and ",
-          Experts(c.weight), " weights; there must be one x, or one for each");
+  Require(c.x.size() == 1 || c.x.size() == static_cast<size_t>(ExpertsIn(c.weight)), "there are ", c.x.size(), " tensors x and ",
+          ExpertsIn(c.weight), " weights; there must be one x, or one for each");
   const DType a = c.x[0].dtype, w = c.weight[0].dtype;
   const bool floats = KernelType(a).has_value();
   const bool fits = floats ? w == a || ((w == DType::kI8 || w == DType::kI32) && !c.antiquant_scale.empty())
@@ -257,31 +256,8 @@ Task PlanGroupedMatmul(const Call& c) {
     if (Task task = PlanKernel(c)) return task;
   }
   const GroupedProduct product{c.x, c.weight, c.bias, c.scale, c.antiquant_scale, c.antiquant_offset, c.per_token_scale, c.y,
-                               c.group_list, c.group_type, c.group_list_type, c.act_type, Experts(c.weight)};
+                               c.group_list, c.group_type, c.group_list_type, c.act_type, ExpertsIn(c.weight)};
   return [product] { product.Run(); };
-}
-
-// int8 rows by int8 weights, scaled, gated by silu of the left half, and quantised by row.
-Task PlanSwigluQuant(const Tensor& x, const Tensors& weight, const Tensors& weight_scale, const Tensor& x_scale, const OptTensor& smooth,
-                     const Tensor& group_list, int64_t group_list_type, const Tensor& y, const Tensor& y_scale) {
-  Require(x.scalar_type() == at::kChar && !weight.empty() && weight[0].dtype == DType::kI8, "x is ", at::toString(x.scalar_type()),
-          " and weight ", weight.empty() ? "missing" : DTypeName(weight[0].dtype), "; hostcann has int8 with int8");
-  Require(weight_scale.size() == 1 || weight_scale.size() == weight.size(), "there are ", weight_scale.size(), " weight scales for ",
-          weight.size(), " weights");
-  return [=] {
-    const int64_t experts = Experts(weight);
-    for (const auto& [e, begin, end] : ReadGroups(group_list, group_list_type, experts, x.size(0))) {
-      if (end == begin) continue;
-      const int64_t n = end - begin;
-      const Tensor sum = F32(IntProduct(x.narrow(0, begin, n), WeightOf(weight, e)));
-      const Tensor token = F32(x_scale.flatten().narrow(0, begin, n)).unsqueeze(-1);
-      const Tensor wide = at::mul(at::mul(sum, token), ScaleOf(Of(weight_scale, e, experts)));
-      const auto halves = wide.chunk(2, -1);
-      Tensor gated = at::mul(at::silu(halves[0]), halves[1]);
-      if (smooth) gated = at::mul(gated, F32(smooth->dim() > 1 ? smooth->select(0, smooth->size(0) == 1 ? 0 : e) : *smooth));
-      DynamicQuantize(gated, y.narrow(0, begin, n), y_scale.narrow(0, begin, n));
-    }
-  };
 }
 
 }  // namespace
@@ -309,27 +285,6 @@ ACLNN_PLAN(GroupedMatmulWeightNz, RawIns(x), RawIns(weight), OptRawIns(bias), Op
            OptRawIns(activation_feature_out), OptRawIns(dynamic_quant_scale_out)) {
   return PlanGroupedMatmul({x, weight, bias, scale, offset, antiquant_scale, antiquant_offset, per_token_scale, group_list, group_type,
                             group_list_type, act_type, out});
-}
-
-ACLNN_PLAN(GroupedMatmulSwigluQuantWeightNZ, In(x), Raw(weight), OptIn(bias), OptIn(offset), Raw(weight_scale), In(x_scale),
-           In(group_list), Out(y), Out(y_scale), OptOut(y_offset)) {
-  RefuseGiven("bias", bias && bias->numel() > 0);
-  RefuseGiven("offset", offset && offset->numel() > 0);
-  return PlanSwigluQuant(x, {weight}, {weight_scale}, x_scale, std::nullopt, group_list, 0, y, y_scale);
-}
-ACLNN_PLAN(GroupedMatmulSwigluQuantV2, In(x), RawIns(weight), RawIns(weight_scale), OptRawIns(assist), OptIn(bias), In(x_scale),
-           OptIn(smooth_scale), In(group_list), I64(dequant_mode), I64(dequant_dtype), I64(quant_mode), I64(group_list_type),
-           Ints(tuning_config), Out(y), Out(y_scale)) {
-  RefuseGiven("bias", bias && bias->numel() > 0);
-  RefuseGiven("weightAssistMatrix", !assist.empty());
-  return PlanSwigluQuant(x, weight, weight_scale, x_scale, smooth_scale, group_list, group_list_type, y, y_scale);
-}
-ACLNN_PLAN(GroupedMatmulSwigluQuantWeightNzV2, In(x), RawIns(weight), RawIns(weight_scale), OptRawIns(assist), OptIn(bias), In(x_scale),
-           OptIn(smooth_scale), In(group_list), I64(dequant_mode), I64(dequant_dtype), I64(quant_mode), I64(group_list_type),
-           Ints(tuning_config), Out(y), Out(y_scale)) {
-  RefuseGiven("bias", bias && bias->numel() > 0);
-  RefuseGiven("weightAssistMatrix", !assist.empty());
-  return PlanSwigluQuant(x, weight, weight_scale, x_scale, smooth_scale, group_list, group_list_type, y, y_scale);
 }
 
 }  // namespace jumar::hostcann::aclnn

@@ -1,6 +1,7 @@
 // A norm or a gated activation, and then quantised.
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
@@ -22,6 +23,14 @@ Tensor RmsNormed(const Tensor& x, const Tensor& gamma, const OptTensor& beta, do
 
 }  // namespace
 
+// Divided by the scale with div_mode, else multiplied.
+ACLNN_OP(RmsNormQuantV3, In(x), In(gamma), In(scale), OptIn(offset), OptIn(beta), F64(eps), Flag(div_mode), Flag(output_rstd), Out(y),
+         OptOut(rstd)) {
+  const Tensor wide = F32(x), normed = RmsNormed(wide, gamma, beta, eps);
+  const Tensor value = div_mode ? at::div(normed, F32(scale)) : at::mul(normed, F32(scale));
+  PutRounded(y, offset ? at::add(value, F32(*offset)) : value);
+  if (output_rstd && rstd) Put(*rstd, Rstd(wide, eps));
+}
 ACLNN_OP(RmsNormQuant, In(x), In(gamma), In(beta), In(scale), In(offset), F64(eps), Out(y)) {
   PutRounded(y, at::add(at::mul(RmsNormed(F32(x), gamma, beta, eps), F32(scale)), F32(offset)));
 }
@@ -138,6 +147,27 @@ ACLNN_OP(DequantSwigluQuantV2, In(x), OptIn(weight_scale), OptIn(activation_scal
   const Gate gate{.mode = swiglu_mode, .limit = clamp_limit, .alpha = glu_alpha, .bias = glu_bias};
   const Tensor product = Gated(Dequantized(x, weight_scale, activation_scale, bias, group_index), activate_left, gate);
   QuantizeGated(product, quant_scale, quant_offset, group_index, /*group_type=*/1, quant_mode, y, scale);
+}
+
+ACLNN_OP(GeluQuant, In(self), OptIn(scale), OptIn(offset), Text(approximate), Text(quant_mode), Text(round_mode), I64(dst_type), Out(y),
+         OptOut(out_scale)) {
+  Require(round_mode == "rint", "roundMode is \"", round_mode, "\"; hostcann has \"rint\"");
+  Require(quant_mode == "static" || (quant_mode == "dynamic" && out_scale), "quantMode is \"", quant_mode,
+          "\"; it must be \"static\", or \"dynamic\" with outScaleOptional");
+  const Tensor gelu = at::gelu(F32(self), approximate), scaled = scale ? at::mul(gelu, F32(*scale)) : gelu;
+  if (quant_mode == "dynamic") return DynamicQuantize(scaled, y, *out_scale);
+  PutRounded(y, offset ? at::add(scaled, F32(*offset)) : scaled);
+}
+// A scale per group of rows and column; group_index has the groups' ends.
+ACLNN_OP(GroupQuant, In(x), In(scale), In(group_index), OptIn(offset), I32(dst_type), Out(y)) {
+  const Tensor value = Smooth(F32(x), scale, group_index, 0);
+  PutRounded(y, offset ? at::add(value, F32(*offset)) : value);
+}
+ACLNN_OP(DequantBias, In(x), In(weight_scale), OptIn(activate_scale), OptIn(bias), I64(output_dtype), Out(out)) {
+  const bool whole = bias && bias->scalar_type() == at::kInt;
+  Tensor value = at::mul(F32(whole ? at::add(x, *bias) : x), F32(weight_scale));
+  if (activate_scale) value = at::mul(value, F32(*activate_scale).reshape({-1, 1}));
+  Put(out, bias && !whole ? at::add(value, F32(*bias)) : value);
 }
 
 }  // namespace jumar::hostcann::aclnn

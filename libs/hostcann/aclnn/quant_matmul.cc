@@ -139,4 +139,11 @@ ACLNN_PLAN(TransposeBatchMatMulWeightNz, In(x1), Raw(x2), OptRaw(bias), OptIn(sc
   return [=] { PlanTransposeBatchMatmul(x1, DenseWeight("x2", x2), scale, perm_x1, perm_x2, perm_y, batch_split_factor, out)(); };
 }
 
+// Sums in fp32, rounded once.
+ACLNN_PLAN(BatchMatMulWeightNz, In(self), Raw(mat2), Out(out), I8(cube_math_type)) {
+  Require(self.dim() == 3 && mat2.sizes.n == 3 && self.size(2) == mat2.sizes[1], "self has shape ", self.sizes(), " and mat2 ",
+          ToString(mat2.sizes), "; they must be batches of matrices that can be multiplied");
+  return [=] { Put(out, at::matmul(F32(self), F32(DenseWeight("mat2", mat2)))); };
+}
+
 }  // namespace jumar::hostcann::aclnn

@@ -1,10 +1,12 @@
 """Grouped products: quantised, with weights in FRACTAL_NZ, of several tensors, along k; what follows and precedes them."""
 
+import ctypes
+
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_npu
-from oracle import close, covers, floats, ints
+from oracle import call, close, covers, floats, ints, strict_refuses
 from quant_test import near_int8
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -168,3 +170,48 @@ def test_to_the_experts_quantised(mode):
     kept = (places.cpu() >= 0).nonzero().flatten()
     assert len(kept) == before.cpu().clamp_max(3).sum()
     near_int8(y.view(-1, 16)[places.cpu()[kept].long().npu()], pairs(kept)[0])
+
+
+def way_back():
+    """Arguments from the scale on, with bias, and what they give."""
+    x, w = ints(20, 64, dtype=torch.int8, low=-128, high=128), ints(4, 64, 256, dtype=torch.int8, seed=1, low=-128, high=128)
+    scale, token, logit = floats(4, 256, seed=2, low=1e-4, high=1e-3), floats(20, seed=3, low=0.5, high=1.5), floats(20, seed=4, low=0, high=1)
+    rows = torch.randperm(20, generator=torch.Generator().manual_seed(5)) % 7
+    shared = floats(4, 256, dtype=torch.bfloat16, seed=6)
+    terms = by_group(x, w) * per_row(scale) * token[:, None] * logit[:, None]
+    want = torch.zeros(8, 256, dtype=torch.float64).index_add(0, rows, terms)
+    want[2:6] += 0.5 * shared.double()
+    slack = 8 * 2.0**-23 * (torch.zeros(8, 256, dtype=torch.float64).index_add(0, rows, terms.abs()) + 1)
+    return x.npu(), w.npu(), [scale.npu(), None, token.npu(), COUNTS.npu(), shared.npu(), logit.npu(), rows.npu()], want, slack
+
+
+@covers("GroupedMatmulFinalizeRoutingV3", "GroupedMatmulFinalizeRoutingWeightNzV2")
+def test_product_and_the_way_back():
+    x, w, (scale, _, token, counts, shared, logit, rows), want, slack = way_back()
+    for weight in (w, torch_npu.npu_format_cast(w, 29)):
+        got = torch_npu.npu_grouped_matmul_finalize_routing(
+            x, weight, counts, scale=scale, pertoken_scale=token, shared_input=shared, logit=logit, row_index=rows, shared_input_weight=0.5,
+            shared_input_offset=2, output_bs=8)
+        close(got.cpu(), want, absolute=slack)
+
+
+# The versions that torch_npu takes if those aren't there.
+OLD_REST = [0, ctypes.c_float(0.5), 2, False, False, 1]
+
+
+@strict_refuses("`x2` is int8; it must be one of int4")
+@covers("GroupedMatmulFinalizeRoutingV2")
+def test_the_way_back_as_it_was():
+    x, w, given, want, slack = way_back()
+    out = torch.zeros(8, 256, device="npu")
+    call("GroupedMatmulFinalizeRoutingV2", x, w, *given[:2], None, None, None, *given[2:], *OLD_REST, out)
+    close(out.cpu(), want, absolute=slack)
+
+
+@strict_refuses("`scale` is float32; it must be one of int64")
+@covers("GroupedMatmulFinalizeRoutingWeightNz")
+def test_the_way_back_as_it_was_from_fractals():
+    x, w, given, want, slack = way_back()
+    out = torch.zeros(8, 256, device="npu")
+    call("GroupedMatmulFinalizeRoutingWeightNz", x, (torch_npu.npu_format_cast(w, 29), 29, (4, 8, 4, 16, 32)), *given, *OLD_REST, out)
+    close(out.cpu(), want, absolute=slack)

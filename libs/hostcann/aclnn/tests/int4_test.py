@@ -129,3 +129,34 @@ def test_int4_by_int4():
     scale, token = floats(32, seed=2, low=1e-3, high=1e-2), floats(6, seed=3, low=0.5, high=1.5)
     got = torch_npu.npu_quant_matmul(pack(a.npu()), pack(w.npu()), scale.npu(), pertoken_scale=token.npu(), output_dtype=torch.bfloat16)
     close(got.cpu(), (a.double() @ w.double()) * scale * token[:, None], ulps=2)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@covers("RmsNormQuantV3", "GeluQuant", "GroupQuant", "DequantBias")
+def test_others_that_quantise(dtype):
+    x, gamma, beta = floats(6, 32, dtype=dtype), floats(32, dtype=dtype, seed=1), floats(32, dtype=dtype, seed=2)
+    scale, zero = torch.tensor([0.05], dtype=dtype), torch.tensor([3], dtype=torch.int8)
+    normed = x.double() * torch.rsqrt(x.double().square().mean(-1, True) + 1e-6) * gamma.double()
+    y, _ = torch_npu.npu_rms_norm_quant_v2(x.npu(), gamma.npu(), scale.npu(), offset=zero.npu(), beta=beta.npu())
+    near_int8(y, (normed + beta.double()) / scale.double() + 3)
+
+    by, offset = floats(32, dtype=dtype, seed=3, low=5, high=20), floats(32, dtype=dtype, seed=4)
+    for approximate in ("none", "tanh"):
+        gelu = torch.nn.functional.gelu(x.double(), approximate=approximate)
+        y, _ = torch_npu.npu_gelu_quant(x.npu(), input_scale=by.npu(), input_offset=offset.npu(), approximate=approximate, quant_mode="static")
+        near_int8(y, gelu * by.double() + offset.double())
+        y, s = torch_npu.npu_gelu_quant(x.npu(), input_scale=by.npu(), approximate=approximate, quant_mode="dynamic")
+        want = (gelu * by.double()).abs().amax(-1) / 127
+        close(s.cpu(), want, ulps=16)
+        near_int8(y, gelu * by.double() / want[:, None])
+
+    scales, ends = floats(3, 32, dtype=dtype, seed=5, low=5, high=20), torch.tensor([2, 2, 6])
+    y = torch_npu.npu_group_quant(x.npu(), scales.npu(), ends.npu(), offset=torch.ones(1, dtype=dtype).npu())
+    near_int8(y, x.double() * scales[torch.tensor([0, 0, 2, 2, 2, 2])].double() + 1)
+
+    sums, w, a = ints(6, 32, dtype=torch.int32, low=-9999, high=9999), floats(32, seed=6, low=1e-4, high=1e-3), floats(6, seed=7, low=0.5, high=1.5)
+    whole, real = ints(32, dtype=torch.int32, seed=8), floats(32, seed=9)
+    by = w.double() * a[:, None].double()
+    for bias, want in ((None, sums * by), (whole, (sums + whole) * by), (real, sums * by + real)):
+        got = torch_npu.npu_dequant_bias(sums.npu(), w.npu(), a.npu(), None if bias is None else bias.npu(), output_dtype=dtype)
+        close(got.cpu(), want, absolute=1e-5)

@@ -1,9 +1,11 @@
 """Operators of a serving loop: sampling in one call, MLA's cache, batched products for MLA."""
 
+import ctypes
+
 import pytest
 import torch
 import torch_npu
-from oracle import call, close, covers, floats
+from oracle import STRICT, call, close, covers, floats, ints
 from quant_test import near_int8
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -165,3 +167,54 @@ def test_transposed_batches(dtype):
     close(got.cpu(), halves(want), absolute=halves(slack))
     got = torch_npu.npu_transpose_batchmatmul(x.npu(), torch_npu.npu_format_cast(w.npu(), 29), perm_y=(1, 0, 2))
     close(got.cpu(), want, absolute=slack)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@covers("BatchMatMulWeightNz")
+def test_batches_of_weights_in_fractals(dtype):
+    x, w = floats(3, 6, 64, dtype=dtype), floats(3, 64, 32, dtype=dtype, seed=1)
+    got = torch.zeros(3, 6, 32, dtype=dtype, device="npu")  # torch_npu sends it to the legacy path on this SoC
+    call("BatchMatMulWeightNz", x.npu(), (torch_npu.npu_format_cast(w.npu(), 29), 29, (3, 2, 4, 16, 16)), got, ctypes.c_int8(0))
+    close(got.cpu(), x.double() @ w.double(), absolute=66 * 2.0**-23 * (x.double().abs() @ w.double().abs()))
+
+
+@covers("InplaceQuantScatter", "InplaceQuantScatterV2")
+def test_rows_quantised_into_a_cache():
+    cache, updates = ints(4, 9, 32, dtype=torch.int8), floats(3, 2, 32, dtype=torch.float16)
+    scales, zeros = floats(1, 1, 32, seed=1, low=0.02, high=0.1), ints(1, 1, 32, dtype=torch.int32, seed=2)
+    exact = updates.double() / scales + zeros
+    pairs = [(3, 1), (0, 7), (1, 0)]
+    cases = [(torch.tensor([0, 7, 3]), [(0, 0), (1, 7), (2, 3)])] + ([] if STRICT else [(torch.tensor(pairs), pairs)])  # the page has no pairs
+    for index, places in cases:
+        index = index.int()
+        got = torch_npu.npu_quant_scatter(cache.npu(), index.npu(), updates.npu(), scales.npu(), zeros.npu(), axis=1, quant_axis=2).cpu()
+        again = cache.npu()
+        call("InplaceQuantScatterV2", again, index.npu(), updates.npu(), scales.npu(), zeros.npu(), 1, 2, 1, b"rint")
+        assert torch.equal(again.cpu(), got)
+        untouched = torch.ones(4, 9, dtype=torch.bool)
+        for part, (row, begin) in enumerate(places):
+            near_int8(got[row, begin : begin + 2], exact[part])
+            untouched[row, begin : begin + 2] = False
+        assert torch.equal(got[untouched], cache[untouched])
+
+
+@covers("ScatterList")
+def test_rows_into_a_list_of_caches():
+    caches, updates = [floats(2, 9, 8, seed=i) for i in range(3)], floats(3, 2, 1, 8, seed=7)
+    index, mask = torch.tensor([4, 0, 8]), torch.tensor([1, 0, 1], dtype=torch.uint8)
+    got = torch_npu.npu_scatter_list([c.npu() for c in caches], index.npu(), updates.npu(), mask.npu(), "update", -2)
+    for i, cache in enumerate(caches):
+        if mask[i]:
+            cache[:, index[i]] = updates[i, :, 0]
+        assert torch.equal(got[i].cpu(), cache)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@covers("AttentionUpdate")
+def test_parts_of_attention(dtype):
+    parts, sums = [floats(6, 16, dtype=dtype, seed=i) for i in range(3)], [floats(6, seed=5 + i, low=-9, high=9) for i in range(3)]
+    total = torch.stack(sums).double().logsumexp(0)
+    want = sum(p.double() * (s.double() - total).exp()[:, None] for p, s in zip(parts, sums))
+    out, lse = torch_npu.npu_attention_update([s.npu() for s in sums], [p.npu() for p in parts], 1)
+    close(out.cpu(), want, absolute=1e-5)
+    close(lse.cpu(), total, ulps=4)
