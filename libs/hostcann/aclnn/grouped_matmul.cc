@@ -209,11 +209,11 @@ struct GroupedProduct {
     const Tensor w = stored.scalar_type() == at::kInt ? UnpackInt4(stored) : stored;
     Tensor value;
     OptTensor offset;
-    if (a.scalar_type() == at::kChar) {
-      Tensor sum = IntProduct(a, w);
+    if (a.scalar_type() == at::kChar || c10::isFloat8Type(a.scalar_type())) {
+      Tensor sum = a.scalar_type() == at::kChar ? IntProduct(a, w) : at::matmul(F32(a), F32(w));
       if (b.defined() && b.scalar_type() == at::kInt) sum = at::add(sum, b);
       if (out.scalar_type() == at::kInt) return Put(out, sum);
-      Require(s.defined(), "argument `scale` is empty; a product of int8 needs it, unless y is int32");
+      Require(s.defined(), "argument `scale` is empty; a product of int8 or float8 needs it, unless y is int32");
       value = at::mul(F32(sum), ScaleOf(s));
       offset = OffsetOf(s);
     } else if (a.scalar_type() == at::kInt) {  // int4 with int4
@@ -245,11 +245,12 @@ Task PlanGroupedMatmul(const Call& c) {
           ExpertsIn(c.weight), " weights; there must be one x, or one for each");
   const DType a = c.x[0].dtype, w = c.weight[0].dtype;
   const bool floats = KernelType(a).has_value();
+  const auto float8 = [](DType t) { return t == DType::kF8E4M3 || t == DType::kF8E5M2; };
   const bool fits = floats ? w == a || ((w == DType::kI8 || w == DType::kI32) && !c.antiquant_scale.empty())
-                           : (a == DType::kI8 && w == DType::kI8) || (a == DType::kI32 && w == DType::kI32);
+                           : (a == DType::kI8 && w == DType::kI8) || (a == DType::kI32 && w == DType::kI32) || (float8(a) && float8(w));
   Require(fits, "x is ", DTypeName(a), " and weight ", DTypeName(w), c.antiquant_scale.empty() ? " without" : " with",
-          " antiquant_scale; hostcann has floats with their own type, floats with int8 or int4 and antiquant_scale, int8 with int8, and "
-          "int4 with int4 (int4 packed in int32)");
+          " antiquant_scale; hostcann has floats with their own type, floats with int8 or int4 and antiquant_scale, int8 with int8, "
+          "float8 with float8, and int4 with int4 (int4 packed in int32)");
   Require(c.offset.empty() || a != DType::kI8, "argument `offset` is given; hostcann has no use for it");
   Activated(at::zeros({1}), c.act_type);  // refuses an unknown one
   if (c.group_list && IsPlain(c)) {

@@ -1,4 +1,4 @@
-// Products of int8 matrices, and of floating-point rows with quantised weights.
+// Products of int8, int4 and float8 matrices, and of floating-point rows with quantised weights.
 #include <ATen/ops/add.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
@@ -19,24 +19,42 @@ void PutQuantized(const Tensor& out, const Tensor& value, const Tensor& scale, c
   PutRounded(out, o ? at::add(at::round(scaled), *o) : scaled);
 }
 
+bool IsFloat8(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2; }
+
+// A scale for each block of x, as one for each element.
+Tensor SpreadBlocks(const Tensor& scale, const Tensor& x) {
+  Tensor s = F32(scale);
+  for (const int64_t d : {-2, -1}) {
+    const int64_t block = (x.size(d) + s.size(d) - 1) / s.size(d);
+    s = s.repeat_interleave(block, d).narrow(d, 0, x.size(d));
+  }
+  return s;
+}
+
 Task PlanQuantMatmul(const aclTensor& x1, const aclTensor& x2, const OptTensor& x1_scale, const OptTensor& x2_scale,
                      const OptTensor& x2_offset, const OptTensor& bias, bool transpose1, bool transpose2, const Tensor& out) {
-  const bool packed = x1.dtype == DType::kI32 && x2.dtype == DType::kI32;
-  Require(packed || (x1.dtype == DType::kI8 && x2.dtype == DType::kI8), "x1 is ", DTypeName(x1.dtype), " and x2 ", DTypeName(x2.dtype),
-          "; hostcann multiplies int8 with int8, and int4 with int4 (both packed in int32)");
+  const bool packed = x1.dtype == DType::kI32 && x2.dtype == DType::kI32, float8 = IsFloat8(x1.dtype) && IsFloat8(x2.dtype);
+  Require(packed || float8 || (x1.dtype == DType::kI8 && x2.dtype == DType::kI8), "x1 is ", DTypeName(x1.dtype), " and x2 ",
+          DTypeName(x2.dtype), "; hostcann multiplies int8 with int8, float8 with float8, and int4 with int4 (both packed in int32)");
   Require(x2_scale.has_value(), "argument `x2Scale` is null");
-  Require(!Given(x1_scale) || x1_scale->dim() <= 1 || x1_scale->size(-1) == 1, "x1Scale has shape ",
-          x1_scale ? x1_scale->sizes() : at::IntArrayRef(), "; hostcann takes one scale per row of x1");
+  const bool blocks = Given(x1_scale) && x1_scale->dim() >= 2 && x1_scale->size(-1) != 1;
+  Require(!blocks || (!packed && x2_scale->dim() >= 2), "x1Scale has shape ", x1_scale ? x1_scale->sizes() : at::IntArrayRef(),
+          " and x2Scale ", x2_scale->sizes(), "; scales of blocks need two dimensions of both");
   return [=] {
     const Tensor a = ToTensor(x1), b = DenseWeight("x2", x2);
     Tensor left = transpose1 ? a.transpose(-1, -2) : a, right = transpose2 ? b.transpose(-1, -2) : b;
     if (packed) left = UnpackInt4(left), right = UnpackInt4(right);
     Require(left.size(-1) == right.size(-2), "x1 has ", left.size(-1), " columns but x2 has ", right.size(-2), " rows");
-    Tensor sum = IntProduct(left, right);
+    if (blocks) {
+      const Tensor scaled = at::mul(F32(right), SpreadBlocks(*x2_scale, right));
+      const Tensor value = at::matmul(at::mul(F32(left), SpreadBlocks(*x1_scale, left)), scaled);
+      return Put(out, bias ? at::add(value, F32(*bias)) : value);
+    }
+    Tensor sum = float8 ? at::matmul(F32(left), F32(right)) : IntProduct(left, right);
     if (bias && bias->scalar_type() == at::kInt) sum = at::add(sum, *bias);
     if (out.scalar_type() == at::kInt) return Put(out, sum);
     Tensor value = F32(sum);
-    if (Given(x1_scale)) value = at::mul(value, F32(*x1_scale).reshape({-1, 1}));
+    if (Given(x1_scale)) value = at::mul(value, x1_scale->numel() == 1 ? F32(*x1_scale).reshape({1}) : F32(*x1_scale).reshape({-1, 1}));
     const bool float_bias = bias && bias->scalar_type() != at::kInt;
     if (out.scalar_type() == at::kChar && !float_bias) return PutQuantized(out, value, *x2_scale, x2_offset);
     value = at::mul(value, ScaleOf(*x2_scale));

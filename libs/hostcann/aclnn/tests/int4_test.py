@@ -160,3 +160,27 @@ def test_others_that_quantise(dtype):
     for bias, want in ((None, sums * by), (whole, (sums + whole) * by), (real, sums * by + real)):
         got = torch_npu.npu_dequant_bias(sums.npu(), w.npu(), a.npu(), None if bias is None else bias.npu(), output_dtype=dtype)
         close(got.cpu(), want, absolute=1e-5)
+
+
+@covers("QuantMatmulV5", "GroupedMatmulV4")
+def test_products_of_float8():
+    a, w = floats(6, 64).to(torch.float8_e4m3fn), floats(64, 32, seed=1).to(torch.float8_e4m3fn)
+    scale, token = floats(32, seed=2, low=0.5, high=1.5), floats(6, seed=3, low=0.5, high=1.5)
+    x, weight = a.double(), w.double()
+    slack = 66 * 2.0**-23 * (x.abs() @ weight.abs()) * 3
+    got = torch_npu.npu_quant_matmul(a.npu(), w.npu(), scale.npu(), pertoken_scale=token.npu(), output_dtype=torch.bfloat16)
+    close(got.cpu(), (x @ weight) * scale * token[:, None], absolute=slack)
+    (got,) = torch_npu.npu_grouped_matmul([a.npu()], [torch.stack([w, w.flip(0)]).npu()], scale=[torch.stack([scale, scale]).npu()],
+                                          per_token_scale=[token.npu()], group_list=torch.tensor([2, 6]).npu(), split_item=3, group_type=0,
+                                          output_dtype=torch.bfloat16)
+    want = torch.cat([x[:2] @ weight, x[2:] @ weight.flip(0)]) * scale * token[:, None]
+    close(got.cpu(), want, absolute=66 * 2.0**-23 * 9 * 64 * 3)
+    left, right = floats(6, 2, seed=4, low=0.5, high=1.5), floats(2, 2, seed=5, low=0.5, high=1.5)  # of blocks of 1 x 32 and 32 x 16
+    got = torch_npu.npu_quant_matmul(a.npu(), w.npu(), right.npu(), pertoken_scale=left.npu(), output_dtype=torch.bfloat16, group_sizes=[1, 16, 32])
+    want = (x * left.double().repeat_interleave(32, 1)) @ (weight * right.double().repeat_interleave(32, 0).repeat_interleave(16, 1))
+    close(got.cpu(), want, absolute=slack)
+
+
+def test_types_that_no_cpu_has():
+    with pytest.raises(RuntimeError, match="hifloat8"):
+        torch_npu.npu_dynamic_quant(floats(4, 32, dtype=torch.float16).npu(), dst_type=torch_npu.hifloat8)
