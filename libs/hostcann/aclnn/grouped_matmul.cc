@@ -13,7 +13,6 @@
 #include <ATen/ops/round.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -131,12 +130,11 @@ Task PlanKernel(const Call& c) {
 
 Tensor Activated(const Tensor& t, int64_t act_type) {
   switch (act_type) {
-    case 0: return t;
     case 1: return at::relu(t);
     case 2: return at::gelu(t, "tanh");
     case 4: return at::mul(t, at::sigmoid(at::mul(t, 1.702)));
     case 5: return at::silu(t);
-    default: Fail("act_type is ", act_type, "; it must be 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu) or 5 (silu)");
+    default: return t;
   }
 }
 
@@ -252,7 +250,8 @@ Task PlanGroupedMatmul(const Call& c) {
           " antiquant_scale; hostcann has floats with their own type, floats with int8 or int4 and antiquant_scale, int8 with int8, "
           "float8 with float8, and int4 with int4 (int4 packed in int32)");
   Require(c.offset.empty() || a != DType::kI8, "argument `offset` is given; hostcann has no use for it");
-  Activated(at::zeros({1}), c.act_type);  // refuses an unknown one
+  Require(c.act_type >= 0 && c.act_type <= 5 && c.act_type != 3, "act_type is ", c.act_type,
+          "; it must be 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu) or 5 (silu)");
   if (c.group_list && IsPlain(c)) {
     if (Task task = PlanKernel(c)) return task;
   }

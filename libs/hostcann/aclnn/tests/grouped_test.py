@@ -49,8 +49,9 @@ def test_int8_with_scales():
         assert torch.equal(grouped(x, [nz], **arguments), got), "the layout of the weight changes nothing"
         one_each = {"scale": [t.npu() for t in s], "bias": [t.npu() for t in bias]}
         assert torch.equal(grouped(x, list(w), **arguments | one_each), got), "a tensor per expert is the same"
-    got = grouped(x, [w], scale=[scale.npu()], output_dtype=torch.float16, act_type=1)
-    close(got, (exact * per_row(scale)).clamp_min(0), ulps=2)
+    value = exact * per_row(scale)
+    for act_type, want in ((1, value.relu()), (2, F.gelu(value, approximate="tanh")), (4, value * (1.702 * value).sigmoid()), (5, F.silu(value))):
+        close(grouped(x, [w], scale=[scale.npu()], output_dtype=torch.float16, act_type=act_type), want, ulps=2, absolute=2.0**-23 * 8)
 
 
 @covers("GroupedMatmulV5")
@@ -116,6 +117,8 @@ def test_what_is_refused():
     x, w = floats(20, 32, dtype=torch.float16), ints(4, 32, 16, dtype=torch.int8)
     with pytest.raises(RuntimeError, match="x is float16 and weight int8 without antiquant_scale"):
         grouped(x, [w])
+    with pytest.raises(RuntimeError, match="act_type is 3; it must be 0"):
+        grouped(x, [floats(4, 32, 16, dtype=torch.float16)], act_type=3)
     for act_type in (0, 1):  # the kernel, and the general case
         with pytest.raises(RuntimeError, match="group 1 of group_list ends at 3"):
             torch_npu.npu_grouped_matmul([x.npu()], [floats(4, 32, 16, dtype=torch.float16).npu()], group_list=torch.tensor([5, 3, 18, 20]).npu(),
