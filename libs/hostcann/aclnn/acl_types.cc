@@ -74,8 +74,19 @@ int64_t ItemSize(DType dtype) {
 }
 
 const char* DTypeName(DType dtype) {
-  const TypeInfo* t = Find(dtype);
-  return t == nullptr ? "unsupported dtype" : t->name;
+  if (const TypeInfo* t = Find(dtype)) return t->name;
+  switch (static_cast<int>(dtype)) {  // types that hostcann doesn't compute with
+    case 13: return "string";
+    case 29: return "int4";
+    case 30: return "uint1";
+    case 34: return "hifloat8";
+    case 37: return "float8_e8m0";
+    case 38: return "float6_e3m2";
+    case 39: return "float6_e2m3";
+    case 40: return "float4_e2m1";
+    case 41: return "float4_e1m2";
+    default: return "unsupported dtype";
+  }
 }
 
 std::string FormatName(int32_t format) {
@@ -116,7 +127,8 @@ JUMAR_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_
                                         void* tensor_data) {
   const DType dtype = static_cast<DType>(data_type);
   if (ItemSize(dtype) == 0) {
-    Fail(kParamInvalid, "aclCreateTensor: data type " + std::to_string(data_type) + " is not supported by hostcann");
+    const std::string type = std::to_string(data_type) + " (" + DTypeName(dtype) + ")";
+    Fail(kParamInvalid, "aclCreateTensor: data type " + type + " is not supported by hostcann");
     return nullptr;
   }
   if (view_dims_num > kMaxDims || storage_dims_num > kMaxDims) {

@@ -167,56 +167,58 @@ ACLNN_PLAN(IncreFlashAttentionV4, Raw(query), RawIns(key), RawIns(value), OptRaw
                                      .out = attention_out}));
 }
 
+static int64_t KvHeads(const aclTensor& query, const aclTensor& key, int64_t head_num, const std::string& layout) {
+  const size_t heads = layout.find('N');
+  if (heads != std::string::npos) return key.sizes[static_cast<int>(heads)];
+  return query.sizes[2] == 0 ? head_num : head_num * key.sizes[2] / query.sizes[2];
+}
+#define FLASH_REFUSED                                                                                                \
+  {"pse", !!Given(pse)}, {"drop_mask", !!Given(drop_mask)}, {"padding_mask", !!Given(padding_mask)}, { "prefix", !prefix.empty() }
+#define FLASH_CALL(query_ends, key_ends, kv_heads)             \
+  {                                                            \
+    .query = query, .keys = {key}, .values = {value},          \
+    .mask = Given(atten_mask),                                 \
+    .query_lengths = query_ends,                               \
+    .key_lengths = key_ends,                                   \
+    .num_heads = head_num,                                     \
+    .num_kv_heads = kv_heads,                                  \
+    .scale = scale,                                            \
+    .pre_tokens = pre_tokens,                                  \
+    .next_tokens = next_tokens,                                \
+    .layout = input_layout,                                    \
+    .sparse_mode = sparse_mode,                                \
+    .out = attention_out                                       \
+  }
+
 ACLNN_PLAN(FlashAttentionScore, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask),
            OptRaw(atten_mask), Ints(prefix), F64(scale), F64(keep_prob), I64(pre_tokens), I64(next_tokens), I64(head_num),
            Text(input_layout), I64(inner_precise), I64(sparse_mode), Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out),
            Raw(attention_out)) {
-  Refuse({{"pse", !!Given(pse)},
-          {"drop_mask", !!Given(drop_mask)},
-          {"padding_mask", !!Given(padding_mask)},
-          {"prefix", !prefix.empty()}});
-  const size_t heads = input_layout.find('N');
-  const int64_t kv_heads = heads != std::string::npos ? key.sizes[static_cast<int>(heads)]
-                           : query.sizes[2] == 0      ? head_num
-                                                      : head_num * key.sizes[2] / query.sizes[2];
-  return PlanFlash({.query = query,
-                    .keys = {key},
-                    .values = {value},
-                    .mask = Given(atten_mask),
-                    .num_heads = head_num,
-                    .num_kv_heads = kv_heads,
-                    .scale = scale,
-                    .pre_tokens = pre_tokens,
-                    .next_tokens = next_tokens,
-                    .layout = input_layout,
-                    .sparse_mode = sparse_mode,
-                    .out = attention_out},
-                   softmax_max, softmax_sum);
+  Refuse({FLASH_REFUSED});
+  return PlanFlash(FLASH_CALL({}, {}, KvHeads(query, key, head_num, input_layout)), softmax_max, softmax_sum);
+}
+// The first indices and the type are about pse, which isn't there.
+ACLNN_PLAN(FlashAttentionScoreV2, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask),
+           OptRaw(atten_mask), Ints(prefix), Ints(q_start_idx), Ints(kv_start_idx), F64(scale), F64(keep_prob), I64(pre_tokens),
+           I64(next_tokens), I64(head_num), Text(input_layout), I64(inner_precise), I64(sparse_mode), I64(pse_type), Raw(softmax_max),
+           Raw(softmax_sum), OptRaw(softmax_out), Raw(attention_out)) {
+  Refuse({FLASH_REFUSED});
+  return PlanFlash(FLASH_CALL({}, {}, KvHeads(query, key, head_num, input_layout)), softmax_max, softmax_sum);
 }
 
 ACLNN_PLAN(FlashAttentionVarLenScore, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask),
            OptRaw(atten_mask), Ints(prefix), OptInts(actual_seq_qlen), OptInts(actual_seq_kvlen), F64(scale), F64(keep_prob),
            I64(pre_tokens), I64(next_tokens), I64(head_num), Text(input_layout), I64(inner_precise), I64(sparse_mode),
            Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out), Raw(attention_out)) {
-  Refuse({{"pse", !!Given(pse)},
-          {"drop_mask", !!Given(drop_mask)},
-          {"padding_mask", !!Given(padding_mask)},
-          {"prefix", !prefix.empty()}});
-  return PlanFlash({.query = query,
-                    .keys = {key},
-                    .values = {value},
-                    .mask = Given(atten_mask),
-                    .query_lengths = actual_seq_qlen,
-                    .key_lengths = actual_seq_kvlen,
-                    .num_heads = head_num,
-                    .num_kv_heads = key.sizes[1],
-                    .scale = scale,
-                    .pre_tokens = pre_tokens,
-                    .next_tokens = next_tokens,
-                    .layout = input_layout,
-                    .sparse_mode = sparse_mode,
-                    .out = attention_out},
-                   softmax_max, softmax_sum);
+  Refuse({FLASH_REFUSED});
+  return PlanFlash(FLASH_CALL(actual_seq_qlen, actual_seq_kvlen, key.sizes[1]), softmax_max, softmax_sum);
+}
+ACLNN_PLAN(FlashAttentionVarLenScoreV2, Raw(query), Raw(key), Raw(value), OptRaw(pse), OptRaw(drop_mask), OptRaw(padding_mask),
+           OptRaw(atten_mask), Ints(prefix), OptInts(actual_seq_qlen), OptInts(actual_seq_kvlen), Ints(q_start_idx), Ints(kv_start_idx),
+           F64(scale), F64(keep_prob), I64(pre_tokens), I64(next_tokens), I64(head_num), Text(input_layout), I64(inner_precise),
+           I64(sparse_mode), I64(pse_type), Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out), Raw(attention_out)) {
+  Refuse({FLASH_REFUSED});
+  return PlanFlash(FLASH_CALL(actual_seq_qlen, actual_seq_kvlen, key.sizes[1]), softmax_max, softmax_sum);
 }
 
 }  // namespace jumar::hostcann::aclnn

@@ -13,21 +13,7 @@ namespace {
 
 constexpr int kFormats = 64;
 
-// Also the types that hostcann doesn't compute with.
-std::string TypeName(int dtype) {
-  switch (dtype) {
-    case 13: return "string";
-    case 29: return "int4";
-    case 30: return "uint1";
-    case 34: return "hifloat8";
-    case 37: return "float8_e8m0";
-    case 38: return "float6_e3m2";
-    case 39: return "float6_e2m3";
-    case 40: return "float4_e2m1";
-    case 41: return "float4_e1m2";
-    default: return DTypeName(static_cast<DType>(dtype));
-  }
-}
+std::string TypeName(int dtype) { return DTypeName(static_cast<DType>(dtype)); }
 
 // "float32, float16"
 template <class Name>

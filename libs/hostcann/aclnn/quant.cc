@@ -1,18 +1,20 @@
-// Quantisation to int8 and back, and products of int8 matrices. A quotient is rounded to the nearest, a half to the even; what
-// leaves the range of int8 is its end. Everything between is computed in fp32, sums of products in int32.
+// Quantisation and back, and what quant.h declares.
+#include "libs/hostcann/aclnn/quant.h"
+
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/round.h>
-#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/searchsorted.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
@@ -21,82 +23,92 @@
 #include <cstring>
 
 #include "libs/hostcann/aclnn/kernel.h"
-#include "libs/hostcann/aclnn/op.h"
 #include "libs/quant/fractal_nz.h"
 
 namespace jumar::hostcann::aclnn {
-namespace arg {
-
-struct Bools {
-  using C = const aclBoolArray*;
-  using Body = const std::vector<uint8_t>&;  // empty if not given
-  static std::vector<uint8_t> Capture(const char*, C a) { return a == nullptr ? std::vector<uint8_t>() : a->v; }
-};
-
-}  // namespace arg
-#define JUMAR_ARG_Bools(x) Bools, x
-
-namespace {
-
-constexpr double kMax = 127;  // of int8; symmetric quantisation uses -127 to 127
 
 Tensor F32(const Tensor& t) { return t.to(at::kFloat); }
 OptTensor F32(const OptTensor& t) { return t ? OptTensor(F32(*t)) : t; }
 
-// out = value, rounded and cut to out's type.
-void PutRounded(const Tensor& out, const Tensor& value) {
-  const at::ScalarType type = out.scalar_type();
-  if (type == at::kChar) {
-    Put(out, at::round(value).clamp(-128, 127));
-  } else if (type == at::kByte) {
-    Put(out, at::round(value).clamp(0, 255));
-  } else {
-    Require(type == at::kInt, "the output is ", at::toString(type), "; hostcann quantises to int8, uint8 and int32");
-    Put(out, at::round(value));
+namespace {
+
+// How many int4 numbers an element of `out` holds; 1 if it isn't packed.
+int64_t Packed(const Tensor& out, int64_t elements) {
+  if (out.numel() == 0 || out.numel() == elements) return 1;
+  const int64_t per = elements / out.numel();
+  Require(per * out.numel() == elements && per == (out.scalar_type() == at::kInt ? 8 : 2) &&
+              (out.scalar_type() == at::kInt || out.scalar_type() == at::kChar),
+          "the output has ", out.numel(), " elements of ", at::toString(out.scalar_type()), " for ", elements, " numbers");
+  return per;
+}
+
+bool IsWord(const Tensor& t) { return t.scalar_type() == at::kLong || t.scalar_type() == at::kUInt64; }
+
+}  // namespace
+
+std::pair<double, double> QuantizedRange(const Tensor& out, int64_t elements) {
+  if (Packed(out, elements) > 1) return {-8, 7};
+  switch (out.scalar_type()) {
+    case at::kChar: return {-128, 127};
+    case at::kByte: return {0, 255};
+    case at::kInt: return {-2147483648.0, 2147483520.0};  // the largest fp32 that is an int32
+    case at::kFloat8_e4m3fn: return {-448, 448};
+    case at::kFloat8_e5m2: return {-57344, 57344};
+    default: Fail("the output is ", at::toString(out.scalar_type()), "; hostcann quantises to int4, int8, uint8, int32 and float8");
   }
 }
 
-// A scale or offset: one number, one per index of an axis, or anything that broadcasts.
-Tensor Along(const Tensor& t, const Tensor& x, int64_t axis) {
-  if (t.numel() == 1) return F32(t).reshape({1});
-  if (t.dim() != 1) return F32(t);
-  IntList shape(static_cast<size_t>(x.dim()), 1);
-  shape[static_cast<size_t>(axis < 0 ? axis + x.dim() : axis)] = t.numel();
-  return F32(t).reshape(shape);
+void PutRounded(const Tensor& out, const Tensor& value) {
+  const auto [low, high] = QuantizedRange(out, value.numel());
+  if (c10::isFloatingType(out.scalar_type())) return Put(out, value.clamp(low, high));
+  const Tensor whole = at::round(value).clamp(low, high);
+  const int64_t per = Packed(out, value.numel());
+  if (per == 1) return Put(out, whole);
+  const Tensor nibbles = at::bitwise_and(whole.to(at::kLong).reshape({-1, per}), 15);
+  Tensor packed = nibbles.select(1, 0);
+  for (int64_t i = 1; i < per; ++i) packed = at::add(packed, nibbles.select(1, i), int64_t{1} << (4 * i));
+  Put(out, packed.to(out.scalar_type()));  // the high bits are cut off
 }
 
-// The group of each of `rows` rows; a group ends where `ends` says (type 0) or has as many rows (type 1). Rows behind the last
-// group belong to it.
+Tensor Rows(const Tensor& x) { return F32(x).reshape({x.dim() == 0 ? 1 : x.numel() / std::max<int64_t>(1, x.size(-1)), -1}); }
+
 Tensor GroupOfRows(const Tensor& groups, int64_t type, int64_t rows) {
   const Tensor ends = (type == 1 ? at::cumsum(groups, 0) : groups).to(at::kLong).contiguous();
   return at::searchsorted(ends, at::arange(rows), /*out_int32=*/false, /*right=*/true).clamp_max(ends.numel() - 1);
 }
 
-// x * smooth, row by row of x as a matrix; of several rows of smooth, that of the row's group.
 Tensor Smooth(const Tensor& x, const OptTensor& smooth, const OptTensor& groups, int64_t group_type) {
   if (!smooth) return x;
   if (!groups || smooth->dim() < 2) return at::mul(x, F32(*smooth));
   return at::mul(x, F32(*smooth).index_select(0, GroupOfRows(*groups, group_type, x.size(0))));
 }
 
-// Symmetric, a scale per row: scale = max |x| / 127.
-void DynamicQuantize(const Tensor& x, const Tensor& y, const Tensor& scale) {
-  const Tensor s = x.abs().amax(-1, /*keepdim=*/true).div(kMax);
+namespace {
+
+// Symmetric over the dimensions `over`: scale = max |x| / high.
+void QuantizeSymmetric(const Tensor& x, at::IntArrayRef over, double high, const Tensor& y, const Tensor& scale) {
+  const Tensor s = x.abs().amax(over, /*keepdim=*/true).div(high);
   PutRounded(y, at::where(s.eq(0), at::zeros_like(x), at::div(x, s)));
   Put(scale, s);
 }
-
-Tensor Rows(const Tensor& x) { return F32(x).reshape({x.dim() == 0 ? 1 : x.numel() / std::max<int64_t>(1, x.size(-1)), -1}); }
-
-Tensor RmsNormed(const Tensor& x, const Tensor& gamma, const OptTensor& beta, double eps) {
-  const Tensor g = F32(gamma).flatten();
-  const Tensor y = at::mul(at::mul(x, at::rsqrt(x.square().mean({-1}, true).add(eps))), g);
-  return beta ? at::add(y, F32(*beta).flatten()) : y;
+// The range of x is spread over all of [low, high].
+void QuantizeAsymmetric(const Tensor& x, at::IntArrayRef over, double low, double high, const Tensor& y, const Tensor& scale,
+                        const Tensor& offset) {
+  const Tensor top = x.amax(over, true), s = at::div(at::sub(top, x.amin(over, true)), high - low);
+  const Tensor o = at::sub(at::div(top, s), high).neg();
+  PutRounded(y, at::add(at::div(x, s), o));
+  Put(scale, s);
+  Put(offset, o);
 }
 
-// The scales of a product as fp32: from float types, or from the low half of the 64-bit words that aclnnTransQuantParam makes.
+}  // namespace
+
+void DynamicQuantize(const Tensor& x, const Tensor& y, const Tensor& scale) {
+  QuantizeSymmetric(x, {-1}, QuantizedRange(y, x.numel()).second, y, scale);
+}
+
 Tensor ScaleOf(const Tensor& t) {
-  if (t.scalar_type() != at::kLong && t.scalar_type() != at::kUInt64) return F32(t);
+  if (!IsWord(t)) return F32(t);
   const Tensor words = t.contiguous(), scale = at::empty(t.sizes(), at::kFloat);
   const auto* from = static_cast<const uint64_t*>(words.const_data_ptr());
   float* to = scale.data_ptr<float>();
@@ -106,9 +118,10 @@ Tensor ScaleOf(const Tensor& t) {
   }
   return scale;
 }
-// The offset in such a word: nine bits, signed, from bit 37 on.
+
+// Nine bits, signed, from bit 37 on.
 OptTensor OffsetOf(const Tensor& t) {
-  if (t.scalar_type() != at::kLong && t.scalar_type() != at::kUInt64) return std::nullopt;
+  if (!IsWord(t)) return std::nullopt;
   const Tensor words = t.contiguous(), offset = at::empty(t.sizes(), at::kFloat);
   const auto* from = static_cast<const uint64_t*>(words.const_data_ptr());
   float* to = offset.data_ptr<float>();
@@ -119,54 +132,57 @@ OptTensor OffsetOf(const Tensor& t) {
   return offset;
 }
 
-// The dense [k, n] matrix of a weight in ND or FRACTAL_NZ, of whatever strides.
-Tensor DenseWeight(const aclTensor& w) {
+Tensor DenseWeight(const char* name, const aclTensor& w) {
   if (IsBaseFormat(w.format)) return ToTensor(w);
-  Require(w.format == kFormatFractalNz && w.sizes.n == 2, "argument `x2` has format ", FormatName(w.format), " and shape ",
-          ToString(w.sizes), "; it must be ND (2), or FRACTAL_NZ (29) with 2 dimensions");
-  const bool transposed = w.strides[0] == 1 && w.strides[1] == w.sizes[0] && w.sizes[1] > 1;
-  const int64_t rows = transposed ? w.sizes[1] : w.sizes[0], cols = transposed ? w.sizes[0] : w.sizes[1];
-  const auto shape = quant::FractalNzShape(rows, cols, ItemSize(w.dtype));
-  Check(shape.status());
-  Require(w.storage_sizes.n >= 4 && std::equal(shape->begin(), shape->end(), w.storage_sizes.end() - 4) && w.offset == 0,
-          "x2 is a [", rows, ", ", cols, "] weight but its FRACTAL_NZ storage is ", ToString(w.storage_sizes));
-  const Tensor dense = at::empty({rows, cols}, at::TensorOptions().dtype(ToScalarType(w.dtype)));
-  Check(quant::UnpackFractalNz(rows, cols, ItemSize(w.dtype), w.data(), dense.data_ptr(), cols));
-  return transposed ? dense.t() : dense;
+  const int d = w.sizes.n;
+  Require(w.format == kFormatFractalNz && (d == 2 || d == 3), "argument `", name, "` has format ", FormatName(w.format), " and shape ",
+          ToString(w.sizes), "; it must be ND (2), or FRACTAL_NZ (29) with 2 or 3 dimensions");
+  const bool transposed = w.strides[d - 2] == 1 && w.strides[d - 1] == w.sizes[d - 2] && w.sizes[d - 1] > 1;
+  const int64_t stack = d == 3 ? w.sizes[0] : 1, size = ItemSize(w.dtype);
+  const int64_t rows = transposed ? w.sizes[d - 1] : w.sizes[d - 2], cols = transposed ? w.sizes[d - 2] : w.sizes[d - 1];
+  const Dims& s = w.storage_sizes;
+  const int64_t width = s.n >= 4 ? s[s.n - 1] : 0;  // of a fractal: 32 bytes, or as torch_npu says
+  Require(width > 0 && (width * size == 32 || width == quant::FractalCols(size)) && s[s.n - 2] == quant::kFractalRows &&
+              s[s.n - 3] == (rows + 15) / 16 && s[s.n - 4] == (cols + width - 1) / width && w.offset == 0 &&
+              (d == 2 || w.strides[0] == rows * cols || stack == 1),
+          name, " is a [", rows, ", ", cols, "] weight but its FRACTAL_NZ storage is ", ToString(s), " (offset ", w.offset, ")");
+  const Tensor nz = at::from_blob(w.data(), {stack, s[s.n - 4], s[s.n - 3], s[s.n - 2], width},
+                                  at::TensorOptions().dtype(ToScalarType(w.dtype)));
+  Tensor dense = nz.permute({0, 2, 3, 1, 4}).reshape({stack, s[s.n - 3] * s[s.n - 2], s[s.n - 4] * width});
+  dense = dense.narrow(1, 0, rows).narrow(2, 0, cols);
+  if (transposed) dense = dense.transpose(1, 2);
+  return d == 3 ? dense : dense.squeeze(0);
+}
+
+Tensor UnpackInt4(const Tensor& packed) {
+  const bool transposed = packed.dim() >= 2 && packed.stride(-2) == 1 && packed.stride(-1) > 1;
+  const Tensor words = (transposed ? packed.transpose(-1, -2) : packed).unsqueeze(-1);
+  const Tensor shifts = at::arange(0, 32, 4, at::TensorOptions().dtype(at::kInt));
+  // To the top of the word, and back with the sign.
+  const Tensor numbers = at::bitwise_right_shift(at::bitwise_left_shift(words, shifts.neg().add(28)), 28).to(at::kChar).flatten(-2);
+  return transposed ? numbers.transpose(-1, -2) : numbers;
 }
 
 Tensor IntProduct(const Tensor& a, const Tensor& b) {
-  if (b.dim() == 2) {
-    IntList shape = a.sizes().vec();
-    shape.back() = b.size(1);
-    return at::_int_mm(a.reshape({-1, a.size(-1)}).contiguous(), b.contiguous()).reshape(shape);
-  }
-  return at::matmul(a.to(at::kInt), b.to(at::kInt));
-}
-
-Task PlanQuantMatmul(const aclTensor& x1, const aclTensor& x2, const OptTensor& x1_scale, const OptTensor& x2_scale,
-                     const OptTensor& x2_offset, const OptTensor& bias, bool transpose1, bool transpose2, const Tensor& out) {
-  Require(x1.dtype == DType::kI8 && x2.dtype == DType::kI8, "x1 is ", DTypeName(x1.dtype), " and x2 ", DTypeName(x2.dtype),
-          "; hostcann multiplies int8 with int8");
-  Require(x2_scale.has_value(), "argument `x2Scale` is null");
-  return [=] {
-    const Tensor a = ToTensor(x1), b = DenseWeight(x2);
-    const Tensor wide1 = transpose1 ? a.transpose(-1, -2) : a, wide2 = transpose2 ? b.transpose(-1, -2) : b;
-    Require(wide1.size(-1) == wide2.size(-2), "x1 has ", wide1.size(-1), " columns but x2 has ", wide2.size(-2), " rows");
-    Tensor sum = IntProduct(wide1, wide2);
-    if (bias && bias->scalar_type() == at::kInt) sum = at::add(sum, *bias);
-    if (out.scalar_type() == at::kInt) return Put(out, sum);
-    Tensor value = at::mul(F32(sum), ScaleOf(*x2_scale));
-    if (x1_scale) value = at::mul(value, F32(*x1_scale).unsqueeze(-1));
-    if (bias && bias->scalar_type() != at::kInt) value = at::add(value, F32(*bias));
-    if (out.scalar_type() != at::kChar) return Put(out, value);
-    const OptTensor offset = x2_offset ? F32(x2_offset) : OffsetOf(*x2_scale);
-    PutRounded(out, offset ? at::add(at::round(value), *offset) : value);
-  };
+  if (b.dim() != 2) return at::matmul(a.to(at::kInt), b.to(at::kInt));
+  IntList shape = a.sizes().vec();
+  shape.back() = b.size(1);
+  return at::_int_mm(a.reshape({-1, a.size(-1)}).contiguous(), b.contiguous()).reshape(shape);
 }
 
 void RefuseGiven(const char* name, bool given) {
   Require(!given, "argument `", name, "` is given; hostcann has no use for it");
+}
+
+namespace {
+
+// A scale or offset: one number, one per index of an axis, or anything that broadcasts.
+Tensor Along(const Tensor& t, const Tensor& x, int64_t axis) {
+  if (t.numel() == 1) return F32(t).reshape({1});
+  if (t.dim() != 1) return F32(t);
+  IntList shape(static_cast<size_t>(x.dim()), 1);
+  shape[static_cast<size_t>(axis < 0 ? axis + x.dim() : axis)] = t.numel();
+  return F32(t).reshape(shape);
 }
 
 }  // namespace
@@ -193,8 +209,10 @@ ACLNN_OP(Quantize, In(x), In(scales), OptIn(zero_points), I32(dtype), I32(axis),
 }
 // (x + offset) * scale
 ACLNN_OP(AscendAntiQuant, In(x), In(scale), OptIn(offset), I32(dst_type), Flag(sqrt_mode), Out(y)) {
-  Require(x.scalar_type() == at::kChar, "x is ", at::toString(x.scalar_type()), "; it must be int8");
-  const Tensor value = offset ? at::add(F32(x), F32(*offset)) : F32(x);
+  Require(x.scalar_type() == at::kChar || x.scalar_type() == at::kInt, "x is ", at::toString(x.scalar_type()),
+          "; it must be int8, or int32 that holds int4");
+  const Tensor wide = F32(x.scalar_type() == at::kInt ? UnpackInt4(x) : x);
+  const Tensor value = offset ? at::add(wide, F32(*offset)) : wide;
   const Tensor scaled = at::mul(value, F32(scale));
   Put(y, sqrt_mode ? at::mul(scaled, F32(scale)) : scaled);
 }
@@ -202,24 +220,41 @@ ACLNN_OP(AscendAntiQuant, In(x), In(scale), OptIn(offset), I32(dst_type), Flag(s
 ACLNN_OP(DynamicQuant, In(x), OptIn(smooth_scales), Out(y), Out(scale)) {
   DynamicQuantize(Smooth(Rows(x), smooth_scales, std::nullopt, 0), y, scale);
 }
-// With `offset`, asymmetric: the range of a row is spread over all of int8.
+// `mode`: a scale per row ("pertoken"), per column ("perchannel") or one ("pertensor"). `largest` is that of the quantised numbers, 0 for
+// the type's. With `offset`, asymmetric.
+static void DynamicQuantizeBy(const std::string& mode, double largest, const Tensor& x, const OptTensor& smooth, const OptTensor& groups,
+                              const Tensor& y, const Tensor& scale, const OptTensor& offset) {
+  Require(mode == "pertoken" || mode == "perchannel" || mode == "pertensor", "quantMode is \"", mode,
+          "\"; it must be \"pertoken\", \"perchannel\" or \"pertensor\"");
+  const Tensor wide = Smooth(Rows(x), smooth, groups, 0).reshape(x.sizes());
+  IntList over{-1};
+  if (mode == "perchannel") over = {-2};
+  if (mode == "pertensor") over.clear();  // all
+  const auto [low, high] = QuantizedRange(y, x.numel());
+  if (offset) return QuantizeAsymmetric(wide, over, largest > 0 ? -largest : low, largest > 0 ? largest : high, y, scale, *offset);
+  QuantizeSymmetric(wide, over, largest > 0 ? largest : high, y, scale);
+}
 ACLNN_OP(DynamicQuantV2, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Out(y), Out(scale), OptOut(offset)) {
-  const Tensor rows = Smooth(Rows(x), smooth_scales, group_index, 0);
-  if (!offset) return DynamicQuantize(rows, y, scale);
-  const Tensor high = rows.amax(-1, true), s = at::div(at::sub(high, rows.amin(-1, true)), 255.0);
-  const Tensor o = at::sub(at::full_like(high, kMax), at::div(high, s));
-  PutRounded(y, at::add(at::div(rows, s), o));
-  Put(scale, s);
-  Put(*offset, o);
+  DynamicQuantizeBy("pertoken", 0, x, smooth_scales, group_index, y, scale, offset);
+}
+ACLNN_OP(DynamicQuantV3, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Flag(symmetrical), Text(mode), Out(y),
+         Out(scale), OptOut(offset)) {
+  DynamicQuantizeBy(mode, 0, x, smooth_scales, group_index, y, scale, symmetrical ? std::nullopt : offset);
+}
+ACLNN_OP(DynamicQuantV4, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Flag(symmetrical), Text(mode),
+         F32(dst_type_max), Out(y), Out(scale), OptOut(offset)) {
+  DynamicQuantizeBy(mode, dst_type_max, x, smooth_scales, group_index, y, scale, symmetrical ? std::nullopt : offset);
 }
 
-// fp32 scales cut to 19 bits, with offsets, as 64-bit words.
-ACLNN_OP(TransQuantParamV2, In(scale), OptIn(offset), Out(out)) {
+// fp32 scales cut (round_mode 0) or rounded (1) to 19 bits, with offsets, as 64-bit words.
+static void TransQuantParam(const Tensor& scale, const OptTensor& offset, int64_t round_mode, const Tensor& out) {
+  Require(round_mode == 0 || round_mode == 1, "roundMode is ", round_mode, "; it must be 0 (cut) or 1 (round)");
   const Tensor s = F32(scale).contiguous(), words = at::empty({std::max(s.numel(), offset ? offset->numel() : 1)}, at::kLong);
   const Tensor o = offset ? at::round(F32(*offset)).clamp(-256, 255).contiguous() : Tensor();
   for (int64_t i = 0; i < words.numel(); ++i) {
     uint32_t bits;
     std::memcpy(&bits, s.const_data_ptr<float>() + (s.numel() == 1 ? 0 : i), sizeof(bits));
+    if (round_mode == 1) bits += 0xFFF + (bits >> 13 & 1);  // a half to the even
     uint64_t word = uint64_t{bits & 0xFFFFE000u} | uint64_t{1} << 46;
     if (offset) {
       const auto value = static_cast<int64_t>(o.const_data_ptr<float>()[o.numel() == 1 ? 0 : i]);
@@ -230,105 +265,7 @@ ACLNN_OP(TransQuantParamV2, In(scale), OptIn(offset), Out(out)) {
   const Tensor shaped = words.reshape(out.sizes());
   out.copy_(out.scalar_type() == at::kUInt64 ? shaped.view(at::kUInt64) : shaped);
 }
-
-ACLNN_PLAN(QuantMatmulV5, Raw(x1), Raw(x2), OptIn(x1_scale), OptIn(x2_scale), OptRaw(y_scale), OptRaw(x1_offset), OptIn(x2_offset),
-           OptRaw(y_offset), OptIn(bias), Flag(transpose1), Flag(transpose2), I64(group_size), Out(out)) {
-  for (const auto& [name, t] : {std::pair("yScale", &y_scale), {"x1Offset", &x1_offset}, {"yOffset", &y_offset}}) {
-    RefuseGiven(name, *t && (*t)->numel() > 0);
-  }
-  return PlanQuantMatmul(x1, x2, x1_scale, x2_scale, x2_offset, bias, transpose1, transpose2, out);
-}
-ACLNN_PLAN(QuantMatmulWeightNz, Raw(x1), Raw(x2), OptIn(x1_scale), OptIn(x2_scale), OptRaw(y_scale), OptRaw(x1_offset),
-           OptIn(x2_offset), OptRaw(y_offset), OptIn(bias), Flag(transpose1), Flag(transpose2), I64(group_size), Out(out)) {
-  for (const auto& [name, t] : {std::pair("yScale", &y_scale), {"x1Offset", &x1_offset}, {"yOffset", &y_offset}}) {
-    RefuseGiven(name, *t && (*t)->numel() > 0);
-  }
-  return PlanQuantMatmul(x1, x2, x1_scale, x2_scale, x2_offset, bias, transpose1, transpose2, out);
-}
-
-// x * ((weight + antiquant_offset) * antiquant_scale) + bias, the scales per column, or per column and group of rows.
-static void WeightQuantMatmul(const Tensor& x, const Tensor& weight, const Tensor& scale, const OptTensor& offset,
-                              const OptTensor& bias, int64_t group_size, const Tensor& y) {
-  Require(weight.scalar_type() == at::kChar, "weight is ", at::toString(weight.scalar_type()), "; it must be int8");
-  const auto spread = [&](const Tensor& t) {
-    if (group_size <= 0 || t.dim() < 2 || t.size(0) == 1) return F32(t);
-    return F32(t).repeat_interleave(group_size, 0).narrow(0, 0, weight.size(0));
-  };
-  const Tensor w = at::mul(offset ? at::add(F32(weight), spread(*offset)) : F32(weight), spread(scale));
-  const Tensor value = at::matmul(F32(x), w);
-  Put(y, bias ? at::add(value, F32(*bias)) : value);
-}
-ACLNN_OP(WeightQuantBatchMatmulV2, In(x), In(weight), In(antiquant_scale), OptIn(antiquant_offset), OptIn(quant_scale),
-         OptIn(quant_offset), OptIn(bias), I32(group_size), Out(y)) {
-  RefuseGiven("quantScale", quant_scale && quant_scale->numel() > 0);
-  WeightQuantMatmul(x, weight, antiquant_scale, antiquant_offset, bias, group_size, y);
-}
-ACLNN_OP(WeightQuantBatchMatmulV3, In(x), In(weight), In(antiquant_scale), OptIn(antiquant_offset), OptIn(quant_scale),
-         OptIn(quant_offset), OptIn(bias), I32(group_size), I32(inner_precise), Out(y)) {
-  RefuseGiven("quantScale", quant_scale && quant_scale->numel() > 0);
-  WeightQuantMatmul(x, weight, antiquant_scale, antiquant_offset, bias, group_size, y);
-}
-
-ACLNN_OP(RmsNormQuant, In(x), In(gamma), In(beta), In(scale), In(offset), F64(eps), Out(y)) {
-  PutRounded(y, at::add(at::mul(RmsNormed(F32(x), gamma, beta, eps), F32(scale)), F32(offset)));
-}
-// The normalised sum, quantised with one pair of scale and offset or two: divided by the scale with div_mode, else multiplied.
-ACLNN_OP(AddRmsNormQuantV2, In(x1), In(x2), In(gamma), In(scales1), OptIn(scales2), OptIn(zero_points1), OptIn(zero_points2),
-         OptIn(beta), I64(axis), F64(eps), Flag(div_mode), Out(y1), OptOut(y2), Out(sum), OptOut(normed)) {
-  Put(sum, at::add(F32(x1), F32(x2)));
-  const Tensor y = RmsNormed(at::add(F32(x1), F32(x2)), gamma, beta, eps);
-  const auto quantized = [&](const Tensor& scale, const OptTensor& zero) {
-    const Tensor value = div_mode ? at::div(y, F32(scale)) : at::mul(y, F32(scale));
-    return zero ? at::add(value, F32(*zero)) : value;
-  };
-  PutRounded(y1, quantized(scales1, zero_points1));
-  if (y2 && scales2) PutRounded(*y2, quantized(*scales2, zero_points2));
-  if (normed && normed->numel() == y.numel()) Put(*normed, y);
-}
-ACLNN_OP(AddRmsNormDynamicQuantV2, In(x1), In(x2), In(gamma), OptIn(smooth1), OptIn(smooth2), OptIn(beta), F64(eps), Bools(mask),
-         Out(y1), Out(y2), Out(sum), Out(scale1), Out(scale2)) {
-  const Tensor x = at::add(F32(x1), F32(x2));
-  Put(sum, x);
-  const Tensor y = RmsNormed(x, gamma, beta, eps);
-  const bool first = mask.empty() || mask[0] != 0;
-  const bool second = mask.empty() ? smooth1 && smooth2 : mask.size() > 1 && mask[1] != 0;
-  if (first) DynamicQuantize(smooth1 ? at::mul(y, F32(*smooth1)) : y, y1, scale1);
-  if (second) DynamicQuantize(smooth2 ? at::mul(y, F32(*smooth2)) : y, y2, scale2);
-}
-
-// silu(one half) * the other, and then int8, with a scale that was given ("static") or one per row ("dynamic").
-static void SwigluQuant(const Tensor& x, bool activate_left, const OptTensor& smooth, const OptTensor& offsets,
-                        const OptTensor& groups, int64_t group_type, const std::string& mode, const Tensor& y, const Tensor& scale) {
-  Require(mode == "dynamic" || mode == "static", "quantMode is \"", mode, "\"; it must be \"static\" or \"dynamic\"");
-  Require(x.size(-1) % 2 == 0, "x has ", x.size(-1), " columns; they must be even");
-  const std::vector<Tensor> halves = x.chunk(2, -1);
-  const Tensor product = at::mul(at::silu(halves[activate_left ? 0 : 1]), halves[activate_left ? 1 : 0]);
-  const Tensor smoothed = Smooth(product, smooth, groups, group_type);
-  if (mode == "dynamic") {
-    DynamicQuantize(smoothed, y, scale);
-  } else if (!offsets) {
-    PutRounded(y, smoothed);
-  } else {
-    const bool per_group = groups && offsets->dim() >= 1 && offsets->size(0) > 1;
-    Tensor o = F32(*offsets);
-    if (per_group) o = o.index_select(0, GroupOfRows(*groups, group_type, product.size(0)));
-    PutRounded(y, at::add(smoothed, per_group && o.dim() == 1 ? o.unsqueeze(-1) : o));
-  }
-}
-ACLNN_OP(SwiGluQuantV2, In(x), OptIn(smooth_scales), OptIn(offsets), OptIn(group_index), Flag(activate_left), Text(quant_mode),
-         I64(group_list_type), I32(dst_type), Out(y), Out(scale)) {
-  SwigluQuant(Rows(x), activate_left, smooth_scales, offsets, group_index, group_list_type, quant_mode, y, scale);
-}
-// First x, int32 sums of products, becomes fp32: times weight_scale per column (of the row's group) and activation_scale per row.
-ACLNN_OP(DequantSwigluQuant, In(x), OptIn(weight_scale), OptIn(activation_scale), OptIn(bias), OptIn(quant_scale),
-         OptIn(quant_offset), OptIn(group_index), Flag(activate_left), Text(quant_mode), Out(y), Out(scale)) {
-  Tensor value = x.reshape({-1, x.size(-1)});
-  if (bias && bias->scalar_type() == at::kInt) value = at::add(value, *bias);
-  value = F32(value);
-  if (x.scalar_type() == at::kInt) value = Smooth(value, weight_scale, group_index, 1);
-  if (x.scalar_type() == at::kInt && activation_scale) value = at::mul(value, F32(*activation_scale).reshape({-1, 1}));
-  if (bias && bias->scalar_type() != at::kInt) value = at::add(value, F32(*bias));
-  SwigluQuant(value, activate_left, quant_scale, quant_offset, group_index, /*group_type=*/1, quant_mode, y, scale);
-}
+ACLNN_OP(TransQuantParamV2, In(scale), OptIn(offset), Out(out)) { TransQuantParam(scale, offset, 0, out); }
+ACLNN_OP(TransQuantParamV3, In(scale), OptIn(offset), I64(round_mode), Out(out)) { TransQuantParam(scale, offset, round_mode, out); }
 
 }  // namespace jumar::hostcann::aclnn

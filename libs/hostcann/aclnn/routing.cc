@@ -21,7 +21,7 @@
 
 #include <algorithm>
 
-#include "libs/hostcann/aclnn/op.h"
+#include "libs/hostcann/aclnn/quant.h"
 
 namespace jumar::hostcann::aclnn {
 namespace {
@@ -91,6 +91,38 @@ ACLNN_PLAN(MoeInitRoutingV2, In(x), In(expert_idx), I64(active_num), I64(capacit
     if (flag == 0 || !counts || expert_num == 0) return;
     const Tensor count = CountExperts(expert_idx, expert_num);
     Put(*counts, flag == 1 ? at::cumsum(count, 0) : count);
+  };
+}
+
+// As V2, quantised: statically (0) with one scale and one offset, or per row (1) after a multiplication by scale, of one row or a row
+// per expert.
+ACLNN_PLAN(MoeInitRoutingQuantV2, In(x), In(expert_idx), OptIn(scale), OptIn(offset), I64(active_num), I64(capacity), I64(expert_num),
+           I64(drop_pad_mode), I64(flag), Flag(before_capacity_flag), I64(quant_mode), Out(expanded_x), Out(expanded_row_idx),
+           OptOut(counts), OptOut(before_capacity), OptOut(expanded_scale)) {
+  Require(quant_mode == 0 || quant_mode == 1, "quantMode is ", quant_mode, "; it must be 0 (static) or 1 (dynamic)");
+  Require(quant_mode == 1 || (scale && offset), "quantMode is 0, which needs scale and offset");
+  Require(drop_pad_mode == 0 || (capacity > 0 && expert_num > 0), "dropPadMode is ", drop_pad_mode, ", expertCapacity ", capacity,
+          ", expertNum ", expert_num, "; with dropPadMode 1 the others must be positive");
+  return [=] {
+    const int64_t k = expert_idx.size(-1);
+    const Tensor flat = expert_idx.flatten().to(at::kLong), out = expanded_x.view({-1, expanded_x.size(-1)});
+    const Tensor places = drop_pad_mode == 1 ? PlacesWithCapacity(expert_idx, expert_num, capacity) : Inverse(Order(expert_idx));
+    Put(expanded_row_idx, places);
+    const Tensor kept = places.ge(0).logical_and(places.lt(out.size(0))).nonzero().flatten(), where = places.index_select(0, kept);
+    Tensor rows = F32(x.index_select(0, kept.div(k, "floor")));
+    expanded_x.zero_();
+    if (quant_mode == 0) {
+      rows = at::mul(rows, F32(*scale)).add(F32(*offset));
+    } else {
+      if (scale) rows = at::mul(rows, scale->size(0) == 1 ? F32(*scale) : F32(scale->index_select(0, flat.index_select(0, kept))));
+      const Tensor s = rows.abs().amax(-1, true).div(127.0);
+      rows = at::where(s.eq(0), at::zeros_like(rows), at::div(rows, s));
+      if (expanded_scale) expanded_scale->zero_().index_copy_(0, where, s.flatten());
+    }
+    out.index_copy_(0, where, at::round(rows).clamp(-128, 127).to(at::kChar));
+    const Tensor count = expert_num > 0 ? CountExperts(expert_idx, expert_num) : Tensor();
+    if (drop_pad_mode == 1 && before_capacity_flag && before_capacity) Put(*before_capacity, count);
+    if (drop_pad_mode == 0 && flag != 0 && counts && count.defined()) Put(*counts, flag == 1 ? at::cumsum(count, 0) : count);
   };
 }
 

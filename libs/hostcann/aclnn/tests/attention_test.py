@@ -220,6 +220,19 @@ def test_variable_length_flash_attention():
     check(got, packed.want(3))
 
 
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+@covers("FlashAttentionScoreV2", "FlashAttentionVarLenScoreV2")
+def test_second_version_of_flash_attention(dtype):
+    q, k, v = floats(2, HEADS, 7, DIM, dtype=dtype), floats(2, KV_HEADS, 9, DIM, dtype=dtype, seed=1), floats(2, KV_HEADS, 9, DIM, dtype=dtype, seed=2)
+    got = torch_npu.npu_fusion_attention_v2(q.npu(), k.npu(), v.npu(), HEADS, "BNSD", scale=SCALE)[0]
+    for i in range(2):
+        check(got[i].transpose(0, 1), reference(q[i].transpose(0, 1), k[i].transpose(0, 1), v[i].transpose(0, 1)))
+    packed = Paged([4, 1, 7], [9, 5, 7], dtype)
+    got = torch_npu.npu_fusion_attention_v2(packed.q.npu(), torch.cat(packed.k).npu(), torch.cat(packed.v).npu(), HEADS, "TND", scale=SCALE, sparse_mode=3,
+                                            atten_mask=triangle().bool().npu(), actual_seq_qlen=[4, 5, 12], actual_seq_kvlen=[9, 14, 21])[0]
+    check(got, packed.want(3))
+
+
 def test_wrong_attention_calls_are_explained():
     batch = Paged([2], [9], torch.float16)
     for change, message in (

@@ -4,12 +4,15 @@ import attention_test  # noqa: F401  (importing a test module registers what it 
 import foreach_test  # noqa: F401
 import format_test  # noqa: F401
 import fused_test  # noqa: F401
+import grouped_test  # noqa: F401
 import image_test  # noqa: F401
+import int4_test  # noqa: F401
 import moe_test  # noqa: F401
 import pointwise_test  # noqa: F401
 import quant_test  # noqa: F401
 import random_test  # noqa: F401
 import reduce_index_test  # noqa: F401
+import serving_test  # noqa: F401
 from oracle import COVERED, opapi
 
 

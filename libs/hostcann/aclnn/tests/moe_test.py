@@ -32,6 +32,16 @@ def test_gating(dtype):
     close(scores.cpu(), x.double().sigmoid(), ulps=8)
 
 
+@covers("MoeGatingTopKV2")
+def test_gating_by_a_table():
+    x, ids = floats(6, 16), torch.tensor([3, 0, 3, 4, 1, 2])
+    table = torch.stack([torch.randperm(16, generator=torch.Generator().manual_seed(i))[:4] for i in range(5)]).int()
+    y, experts, _ = torch_npu.npu_moe_gating_top_k(x.npu(), 4, input_ids=ids.npu(), tid2eid=table.npu(), norm_type=1, routed_scaling_factor=2.5)
+    assert torch.equal(experts.cpu(), table[ids])
+    weights = x.double().sigmoid().gather(1, table[ids].long())
+    close(y.cpu(), 2.5 * weights / weights.sum(-1, keepdim=True), ulps=24)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @covers("GroupedMatmulV5", "GroupedMatmulV4")
 def test_grouped_matmul(dtype, monkeypatch):

@@ -49,22 +49,23 @@ ACL_DTYPES = {
 def call(name: str, *arguments, tensors=None):
     """Calls aclnn<name> itself, for operators that torch_npu reaches in no other way on this SoC.
 
-    A tensor (on the device) becomes an aclTensor, (tensor, format) one of that format, an int an int64_t, a float a double, None a null pointer; anything
-    else is passed as it is. Raises RuntimeError with the library's message.
+    A tensor (on the device) becomes an aclTensor, (tensor, format[, shape of the storage]) one of that format, an int an int64_t, a float a double, None
+    a null pointer; anything else is passed as it is. Raises RuntimeError with the library's message.
     """
     library = opapi()
     library.aclCreateTensor.restype = library.aclCreateIntArray.restype = ctypes.c_void_p
     runtime = ctypes.CDLL("libascendcl.so")
     runtime.aclGetRecentErrMsg.restype = ctypes.c_char_p
 
-    def convert(value, format=2):
+    def convert(value, format=2, storage=None):
         if isinstance(value, tuple):
             return convert(*value)
         if isinstance(value, torch.Tensor):
-            dims, strides = (ctypes.c_int64 * value.dim())(*value.shape), (ctypes.c_int64 * value.dim())(*value.stride())
-            rank = ctypes.c_uint64(value.dim())
+            array = lambda v: ((ctypes.c_int64 * len(v))(*v), ctypes.c_uint64(len(v)))  # noqa: E731
+            dims, rank = array(value.shape)
             return ctypes.c_void_p(
-                library.aclCreateTensor(dims, rank, ACL_DTYPES[value.dtype], strides, ctypes.c_int64(0), format, dims, rank, ctypes.c_void_p(value.data_ptr()))
+                library.aclCreateTensor(dims, rank, ACL_DTYPES[value.dtype], array(value.stride())[0], ctypes.c_int64(0), format,
+                                        *array(storage or value.shape), ctypes.c_void_p(value.data_ptr()))
             )
         if value is None:
             return ctypes.c_void_p()

@@ -49,13 +49,13 @@ def test_static_quantisation():
     y = torch_npu.npu_quantize(x.npu(), scale.reciprocal().npu(), offset.npu(), torch.qint8, 1, True)
     near_int8(y.view(torch.int8) if y.dtype != torch.int8 else y, x.double() * scale + offset)
     y = torch.zeros(6, 8, dtype=torch.int8, device="npu")
-    call("AscendQuant", x.npu(), scale.npu(), offset.npu(), False, b"round", 2, y)
+    call("AscendQuant", x.npu(), scale.npu(), offset.float().npu(), False, b"round", 2, y)
     near_int8(y, x.double() * scale + offset)
     q, s, o = ints(6, 8, dtype=torch.int8), floats(8, seed=1), floats(8, seed=2)
     close(torch_npu.npu_anti_quant(q.npu(), s.npu(), offset=o.npu(), dst_dtype=torch.float16).cpu(), (q.double() + o) * s, ulps=2)
 
 
-@covers("QuantMatmulV5", "QuantMatmulWeightNz", "TransQuantParamV2")
+@covers("QuantMatmulV5", "QuantMatmulWeightNz", "TransQuantParamV2", "TransQuantParamV3")
 def test_product_of_int8():
     for m, k, n in ((1, 64, 48), (7, 50, 35), (33, 128, 17)):
         a, w = ints(m, k, dtype=torch.int8, low=-128, high=128), ints(n, k, dtype=torch.int8, seed=1, low=-128, high=128)
@@ -74,6 +74,13 @@ def test_product_of_int8():
         near_int8(got, exact * cut - 3)
     word = torch_npu.npu_trans_quant_param(torch.tensor([1.5]).npu(), torch.tensor([-3.0]).npu()).cpu().view(torch.int64)
     assert word.item() == 0x3FC00000 | 1 << 46 | (-3 & 0x1FF) << 37
+    old = torch.zeros(1, dtype=torch.int64, device="npu")
+    call("TransQuantParamV2", torch.tensor([1.5]).npu(), torch.tensor([-3.0]).npu(), old)
+    assert torch.equal(old.cpu(), word)
+    scale = floats(64, seed=9, low=-3, high=3)
+    words = torch_npu.npu_trans_quant_param(scale.npu(), round_mode=1).cpu().view(torch.int64)
+    rounded = (words & 0xFFFFFFFF).to(torch.int32).view(torch.float32)
+    assert ((rounded.view(torch.int32) & 0x1FFF) == 0).all() and ((rounded / scale - 1).abs() <= 2.0**-11).all()  # 10 bits of mantissa
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -92,7 +99,7 @@ def test_product_with_int8_weights(dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@covers("RmsNormQuant", "AddRmsNormQuantV2", "AddRmsNormDynamicQuantV2")
+@covers("RmsNormQuant", "AddRmsNormQuantV2", "AddRmsNormQuant", "AddRmsNormDynamicQuantV2", "AddRmsNormDynamicQuant", "AddRmsNormCast")
 def test_normalised_and_quantised(dtype):
     a, b, gamma, beta = floats(4, 32, dtype=dtype), floats(4, 32, dtype=dtype, seed=1), floats(32, dtype=dtype, seed=2), floats(32, dtype=dtype, seed=3)
     norm = lambda x: x * torch.rsqrt(x.square().mean(-1, True) + 1e-6) * gamma.double()  # noqa: E731
@@ -108,9 +115,20 @@ def test_normalised_and_quantised(dtype):
     want = norm(total).abs().amax(-1) / 127
     close(s.cpu(), want, ulps=16)
     near_int8(y, norm(total) / want[:, None])
+    empty = lambda kind, *shape: torch.zeros(*shape, dtype=kind, device="npu")  # noqa: E731
+    y, x = empty(torch.int8, 4, 32), empty(dtype, 4, 32)
+    call("AddRmsNormQuant", a.npu(), b.npu(), gamma.npu(), scales.npu(), None, zeros.npu(), None, -1, 1e-6, True, y, None, x)
+    near_int8(y, norm(total) / scales + zeros)
+    y, s = empty(torch.int8, 4, 32), empty(torch.float32, 4)
+    call("AddRmsNormDynamicQuant", a.npu(), b.npu(), gamma.npu(), None, None, 1e-6, y, torch.zeros_like(y), x, s, torch.zeros_like(s))
+    close(s.cpu(), want, ulps=16)
+    near_int8(y, norm(total) / want[:, None])
+    wide, y, rstd, x = torch_npu.npu_add_rms_norm_cast(a.npu(), b.npu(), gamma.npu())
+    close([wide.cpu(), y.cpu(), x.cpu()], [norm(total), norm(total), total], ulps=8, absolute=1e-6)
+    close(rstd.cpu().flatten(), torch.rsqrt(total.square().mean(-1) + 1e-6), ulps=8)
 
 
-@covers("SwiGluQuantV2", "DequantSwigluQuant")
+@covers("SwiGluQuantV2", "DequantSwigluQuant", "DequantSwigluQuantV2")
 def test_gates_that_end_in_int8():
     x = floats(6, 32, dtype=torch.float16)
     y, scale = torch_npu.npu_swiglu_quant(x.npu(), activate_left=True, quant_mode=1)
@@ -118,11 +136,21 @@ def test_gates_that_end_in_int8():
     close(scale.cpu().flatten(), value.abs().amax(-1) / 127, ulps=16)
     near_int8(y, value / (value.abs().amax(-1, True) / 127))
     sums, weights, tokens = ints(6, 32, dtype=torch.int32, low=-500, high=500), floats(1, 32, low=0.001, high=0.01), floats(6, 1, low=0.5, high=1)
-    y, scale = torch_npu.npu_dequant_swiglu_quant(sums.npu(), weight_scale=weights.npu(), activation_scale=tokens.npu(), activate_left=True, quant_mode=1)
     wide = sums.double() * weights * tokens
-    value = F.silu(wide[:, :16]) * wide[:, 16:]
-    close(scale.cpu().flatten(), value.abs().amax(-1) / 127, ulps=16)
-    near_int8(y, value / (value.abs().amax(-1, True) / 127))
+    call_dequant = lambda **kw: torch_npu.npu_dequant_swiglu_quant(  # noqa: E731
+        sums.npu(), weight_scale=weights.npu(), activation_scale=tokens.npu(), activate_left=True, quant_mode=1, **kw)
+    y, scale = torch.zeros(6, 16, dtype=torch.int8, device="npu"), torch.zeros(6, device="npu")
+    call("DequantSwigluQuant", sums.npu(), weights.npu(), tokens.npu().flatten(), None, None, None, None, True, b"dynamic", y, scale)
+
+    def check(y, scale, value):
+        close(scale.cpu().flatten(), value.abs().amax(-1) / 127, ulps=16)
+        near_int8(y, value / (value.abs().amax(-1, True) / 127))
+
+    check(y, scale, F.silu(wide[:, :16]) * wide[:, 16:])
+    check(*call_dequant(), F.silu(wide[:, :16]) * wide[:, 16:])
+    for mode, glu, linear in ((1, wide[:, ::2], wide[:, 1::2]), (2, wide[:, :16], wide[:, 16:])):  # as GPT-OSS has it
+        glu, linear = glu.clamp_max(1.5), linear.clamp(-1.5, 1.5)
+        check(*call_dequant(swiglu_mode=mode, clamp_limit=1.5, glu_alpha=1.702, glu_bias=1.0), glu * (1.702 * glu).sigmoid() * (linear + 1))
 
 
 @covers("MoeInitRouting", "MoeInitRoutingV2", "MoeInitRoutingV3", "MoeFinalizeRouting", "MoeFinalizeRoutingV2", "MoeComputeExpertTokens")
