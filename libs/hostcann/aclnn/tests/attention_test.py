@@ -348,6 +348,7 @@ def test_replay_reads_what_is_there_when_it_runs():
         return torch.nn.functional.silu(y) + x
 
     stream, graph = torch.npu.Stream(), torch.npu.NPUGraph()
+    stream.wait_stream(torch.npu.current_stream())
     with torch.npu.stream(stream):
         step()
     torch.npu.synchronize()

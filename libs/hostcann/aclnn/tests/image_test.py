@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_npu
-from oracle import call, close, covers, floats, ints, near, opapi, same
+from oracle import call, close, covers, floats, ints, near, opapi, same, strict_refuses
 
 
 def int_array(*values: int) -> ctypes.c_void_p:
@@ -181,6 +181,7 @@ def test_dropout_keeps_the_right_share_and_scales_it():
     assert torch.equal(F.dropout(x, 0.0, training=True).cpu(), x.cpu())
 
 
+@strict_refuses(r"`self` has format ND \(2\); it must be one of NCHW \(0\)")
 @covers("ConvDepthwise2d", "ConvTbc", "UpsampleNearest1d", "UpsampleNearest2d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "MaxPool2dWithIndices", "MaxUnpool2d",
         "MaxUnpool3d")
 def test_what_torch_npu_calls_on_other_chips_only():
