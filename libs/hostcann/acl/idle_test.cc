@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
@@ -14,6 +15,9 @@
 
 namespace jumar::hostcann {
 namespace {
+
+// The delays of schedule fuzzing are sleeps as well.
+[[maybe_unused]] const int kNoFuzzing = unsetenv("JUMAR_SCHEDULE_FUZZ");
 
 constexpr int kStreams = 8;
 constexpr int kThreads = 2;  // JUMAR_THREADS of test_util.h

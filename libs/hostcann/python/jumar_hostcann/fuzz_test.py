@@ -10,6 +10,7 @@ import torch, torch_npu
 waits = sys.argv[1] == "waits"
 first, second = torch.npu.Stream(), torch.npu.Stream()
 x = torch.zeros(1000, device="npu")
+torch.npu.synchronize()  # the zeros are another stream's
 wrong = 0
 for step in range(1, 41):
     with torch.npu.stream(first):
