@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "libs/hostcann/aclnn/limits_table.h"
+#include "libs/tiling/hardware.h"
 
 namespace jumar::hostcann::aclnn {
 namespace {
@@ -105,10 +106,20 @@ auto Rows(const Table& table, std::string_view op) {
 }  // namespace
 
 uint8_t ChipOf(std::string_view soc) {
-  if (soc.starts_with("Ascend910B")) return kChipA2;
-  if (soc.starts_with("Ascend910_9")) return kChipA3;
-  if (soc.starts_with("Ascend950")) return kChip950;
-  if (soc.starts_with("Ascend310P")) return kChip310P;
+  const auto spec = tiling::FindHardware(soc);
+  if (!spec.ok()) return 0;
+  switch ((*spec)->architecture) {
+    case tiling::Architecture::kA2:
+      return kChipA2;
+    case tiling::Architecture::kA3:
+      return kChipA3;
+    case tiling::Architecture::kA5:
+      return kChip950;
+    case tiling::Architecture::k310P:
+      return kChip310P;
+    case tiling::Architecture::kHost:
+      return 0;
+  }
   return 0;
 }
 
