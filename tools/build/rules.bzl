@@ -2,6 +2,7 @@
 
     cc_library, cc_binary     C++20 with the house's warnings
     cc_test                   adds googletest and its main
+    cc_fuzz_test              adds a driver that feeds LLVMFuzzerTestOneInput
     cc_benchmark              adds google-benchmark and its main, and a test that runs it for a moment
     shared_object             a shared library: its name, its soname, what it exports
     pybind_extension          a Python extension module
@@ -45,6 +46,20 @@ def cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
         copts = _COPTS + copts,
         size = size,
         deps = deps + ["@com_google_googletest//:gtest_main"],
+        **kwargs
+    )
+
+def cc_fuzz_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
+    """Runs srcs' LLVMFuzzerTestOneInput on 20,000 inputs that follow from a seed.
+
+    Longer, or from another seed: `./bazelw run //path:NAME -- --runs=1000000 --seed=7`.
+    """
+    native.cc_test(
+        name = name,
+        srcs = srcs,
+        copts = _COPTS + copts,
+        size = size,
+        deps = deps + ["//tools/fuzz:driver"],
         **kwargs
     )
 
