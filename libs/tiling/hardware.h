@@ -65,6 +65,19 @@ struct HardwareSpec {
   uint32_t formats;                 // of Format
   int64_t flag_events;              // that a device has for aclrtCreateEvent [D: page "aclrtCreateEvent"]
 
+  // Speeds, for the cost model.
+  int64_t clock_hz = kUnknown;
+  int64_t l2_bytes_per_second = kUnknown;           // of all cores together
+  int64_t cube_macs_per_cycle_16bit = kUnknown;     // multiply-adds of one cube core: fp16, bf16
+  int64_t cube_macs_per_cycle_8bit = kUnknown;      // int8, fp8
+  int64_t cube_macs_per_cycle_32bit = kUnknown;     // fp32
+  int64_t vector_bytes_per_cycle = kUnknown;        // that one vector core reads of one operand
+  int64_t gm_read_bytes_per_cycle = kUnknown;       // MTE2: global memory to L1 or UB, one core
+  int64_t gm_write_bytes_per_cycle = kUnknown;      // MTE3: UB to global memory, one core
+  int64_t l1_to_l0a_bytes_per_cycle = kUnknown;     // MTE1
+  int64_t l1_to_l0b_bytes_per_cycle = kUnknown;
+  int64_t l0c_read_bytes_per_cycle = kUnknown;      // FIX: L0C to L1, UB or global memory
+
   constexpr bool Supports(Format format) const { return (formats & format) != 0; }
 };
 
