@@ -1,0 +1,3 @@
+#ifndef LIBS_MEMORY_ONCHIP_CHECK_H_
+#define LIBS_MEMORY_ONCHIP_CHECK_H_
+#endif
