@@ -111,8 +111,8 @@ constexpr void AddOverCapacity(Line& line, const Error& e) {
     line.Add("it is the largest in ").Add(space).Add(" at step ").Add(int64_t{e.step}).Add(", which needs ").Add(e.value).Add(" of ");
     line.Add(e.limit).Add(" bytes: smaller tiles, fewer copies or shorter lifetimes");
   } else {
-    line.Add("ends beyond ").Add(space).Add(", ").Add(e.value).Add(" of ").Add(e.limit).Add(" bytes needed, though fewer are alive at once: ");
-    line.Add("free or reorder pinned buffers, or shorten lifetimes");
+    line.Add("ends beyond ").Add(space).Add(", which needs ").Add(e.value).Add(" of ").Add(e.limit).Add(" bytes for gaps between buffers: ");
+    line.Add("other pinned offsets, or shorter lifetimes");
   }
 }
 
