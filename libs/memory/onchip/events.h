@@ -77,7 +77,8 @@ constexpr Error GiveAllEvents(BufferMap<kCapacity>& map) {
     for (int to = 1; to < kNumPipes; ++to) {
       if (from == to) continue;
       const Error e = GiveEvents(map, static_cast<Pipe>(from), static_cast<Pipe>(to));
-      if (error.ok()) error = e;
+      const bool way_there = !e.ok() && map.buffers[e.buffer].handover.producer == e.from;  // says more than the way back
+      if (error.ok() || (way_there && map.buffers[error.buffer].handover.producer != error.from)) error = e;
     }
   }
   return error;

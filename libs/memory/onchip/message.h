@@ -171,7 +171,7 @@ constexpr Line ErrorLine(const MapView& map) {
       break;
     case ErrorKind::kNotPlaced: line.Add("has no place"); break;
     case ErrorKind::kWrongStride: line.Add("copies are ").Add(e.value).Add(" bytes apart, must be ").Add(e.limit); break;
-    case ErrorKind::kEventsWrong: line.Add("event id ").Add(e.value).Add(" is missing, doubled or not below ").Add(e.limit); break;
+    case ErrorKind::kEventsWrong: line.Add("event id ").Add(e.value).Add(" is missing, or not below ").Add(e.limit); break;
     case ErrorKind::kEventShared:
       line.Add("shares event id ").Add(e.value).Add(" from ").Add(PipeName(e.from)).Add(" to ").Add(PipeName(e.to)).Add(" with \"").Add(other);
       line.Add("\", which is alive");

@@ -4,7 +4,7 @@
 // The offsets of Plan, one space at a time.
 //
 // First fit in several orders, then with a buffer that reaches high moved to the front; for few buffers in every order (an optimal plan
-// pressed down is a first fit in the order of its offsets, so one of them is optimal). It stops at the lower bound, the most bytes that
+// pressed down is a first fit in the order of its offsets, so one of them is optimal). It stops at a lower bound, the most bytes that
 // are alive in one step. Capacities play no part in it: what fits into one fits into a larger one at the same offsets. Ties are broken by
 // name, so the order in which buffers are listed plays no part either.
 
@@ -32,30 +32,27 @@ class Packer {
     for (int i = 0; i < count; ++i) {
       if (buffers[i].space == space && !buffers[i].alias_of.empty()) AddMember(FindBuffer(buffers, count, buffers[i].alias_of), i);
     }
-    bound_ = LiveBytes();
+    bound_ = LowerBound(NaturalAlignment(space));
     for (int g = 0; g < num_groups_; ++g) {
       if (groups_[g].pinned != kAnywhere && groups_[g].pinned + groups_[g].size > bound_) bound_ = groups_[g].pinned + groups_[g].size;
     }
   }
 
   constexpr bool empty() const { return num_groups_ == 0; }
-  constexpr int64_t bound() const { return bound_; }
   constexpr int64_t used() const { return best_used_; }
 
-  // The most bytes that are alive in one step; at which step.
-  constexpr int64_t LiveBytes(int32_t* step = nullptr) const {
+  // The most bytes that are alive in one step; at which step first.
+  constexpr int64_t LiveBytes(int32_t* at) const {
     int64_t most = 0;
     for (int i = 0; i < num_members_; ++i) {
-      const int32_t at = buffers_[members_[i]].lifetime.first;
+      const int32_t step = buffers_[members_[i]].lifetime.first;  // the maximum is at a start
       int64_t bytes = 0;
       for (int k = 0; k < num_members_; ++k) {
-        const Lifetime& l = buffers_[members_[k]].lifetime;
-        if (l.first <= at && at <= l.last) bytes += ExtentOf(buffers_[members_[k]]);
+        if (Alive(members_[k], step)) bytes += ExtentOf(buffers_[members_[k]]);
       }
-      const bool earlier = step != nullptr && bytes == most && at < *step;
-      if (bytes > most || earlier) {
+      if (bytes > most || (bytes == most && step < *at)) {
         most = bytes;
-        if (step != nullptr) *step = at;
+        *at = step;
       }
     }
     return most;
@@ -116,6 +113,24 @@ class Packer {
     int32_t first = 0, last = 0;
     int members = 1;
   };
+
+  constexpr bool Alive(int i, int32_t step) const { return buffers_[i].lifetime.first <= step && step <= buffers_[i].lifetime.last; }
+
+  // Of any plan. All starts are multiples of the alignment, so what is alive in one step takes its bytes rounded up, but for the last one.
+  constexpr int64_t LowerBound(int64_t alignment) const {
+    int64_t bound = 0;
+    for (int i = 0; i < num_members_; ++i) {
+      int64_t bytes = 0, most_padding = 0;
+      for (int k = 0; k < num_members_; ++k) {
+        if (!Alive(members_[k], buffers_[members_[i]].lifetime.first)) continue;
+        const int64_t extent = ExtentOf(buffers_[members_[k]]), rounded = AlignUp(extent, alignment);
+        bytes += rounded;
+        if (rounded - extent > most_padding) most_padding = rounded - extent;
+      }
+      if (bytes - most_padding > bound) bound = bytes - most_padding;
+    }
+    return bound;
+  }
 
   constexpr void AddGroup(int i) {
     const Buffer& b = buffers_[i];
