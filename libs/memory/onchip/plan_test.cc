@@ -181,6 +181,10 @@ TEST(PlanTest, AliasesStartAtOneOffset) {
   EXPECT_EQ(map.At("weights").offset, map.At("scores").offset);
   EXPECT_TRUE(Verify(map.view()).ok());
 
+  // While the smaller one lives, the rest of the larger one's bytes is free.
+  buffers[2] = {.name = "other", .bytes = 64, .lifetime = {0, 2}};
+  EXPECT_EQ(PlanAll(buffers).At("other").offset, 64);
+
   buffers[1].lifetime = {2, 5};
   ExpectError(PlanAll(buffers), ErrorKind::kReusesLiveBuffer, "buffer \"weights\": takes bytes of \"scores\" while that is alive");
 }
