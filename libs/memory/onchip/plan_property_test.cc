@@ -1,11 +1,11 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/plan.h"
 #include "libs/memory/onchip/random_buffers.h"
 #include "libs/memory/onchip/text.h"

@@ -1,11 +1,11 @@
 #include "libs/memory/onchip/plan.h"
 
-#include "gmock/gmock.h"
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/text.h"
 #include "libs/memory/onchip/verify.h"
 
@@ -77,6 +77,14 @@ TEST(PlanTest, RefusesWhatIsTooLarge) {
 TEST(PlanTest, RefusesASpaceThatTheCoreHasNot) {
   ExpectError(PlanAll({{.name = "a", .space = Space::kL1, .bytes = 1}}, {.ub = 1}), ErrorKind::kOverCapacity,
               "there is no L1 (capacity 0)");
+}
+
+TEST(PlanTest, AStatusSaysWhetherItIsALackOrAMistake) {
+  EXPECT_TRUE(PlanStatus(PlanAll({{.name = "a", .bytes = 32}}).view()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(PlanStatus(PlanAll({{.name = "a", .bytes = 200 * kKiB}}).view())));
+  const absl::Status mistake = PlanStatus(PlanAll({{.name = "a", .bytes = 0}}).view());
+  EXPECT_TRUE(absl::IsInvalidArgument(mistake));
+  EXPECT_THAT(std::string(mistake.message()), HasSubstr("0 bytes, must be at least 1\nbuffer "));
 }
 
 TEST(PlanTest, FitsToTheByte) {
