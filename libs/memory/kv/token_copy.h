@@ -1,0 +1,45 @@
+#ifndef LIBS_MEMORY_KV_TOKEN_COPY_H_
+#define LIBS_MEMORY_KV_TOKEN_COPY_H_
+
+// The inner loop of every change of layout: rows of tokens from one geometry to another.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "libs/memory/kv/layout.h"
+
+namespace jumar::memory::kv::internal {
+
+inline constexpr int64_t kStreamAlign = 16;
+
+// Copies of so many bytes in one call stream: several times a core's own cache.
+inline constexpr int64_t kStreamBytes = int64_t{4} << 20;
+
+class TokenCopy {
+ public:
+  // InvalidArgument if rows differ in bytes. Both geometries have passed Extent().
+  static absl::StatusOr<TokenCopy> Create(const RowGeometry& from, const RowGeometry& to);
+
+  // `tokens` rows; `from` and `to` point to the first byte of the first token's row. `stream`: the destination's bytes are written past the
+  // caches, for copies that exceed them anyway: memory then isn't read before it is written.
+  void Run(const std::byte* from, std::byte* to, int64_t tokens, bool stream = false) const;
+
+ private:
+  struct Piece {
+    int64_t from, to;
+  };
+  template <class Copy>
+  void RunPieces(const std::byte* from, std::byte* to, int64_t tokens, const Copy& copy) const;
+
+  int64_t from_stride_ = 0, to_stride_ = 0, piece_bytes_ = 0;
+  bool dense_ = false;         // one piece, and no gap from row to row on either side
+  bool aligned_ = false;       // every piece of the destination lies at a multiple of kStreamAlign from its first byte, and is a multiple
+  bool gather_ = false;        // from several chunks to fewer: the destination is written in order
+  std::vector<Piece> pieces_;  // of a row: the finest cut of both chunks
+};
+
+}  // namespace jumar::memory::kv::internal
+
+#endif  // LIBS_MEMORY_KV_TOKEN_COPY_H_
