@@ -58,7 +58,11 @@ absl::Status Store(const DenseRows<const std::byte>& rows, std::span<const Slot>
   if (!copy.ok()) return copy.status();
   const bool stream = static_cast<int64_t>(slots.size()) * rows.row_bytes >= internal::kStreamBytes;
   return ForEachSlotRun(slots, cache.num_slots(), cache.block_size, cache.rows, parallel, [&](int64_t row, int64_t block, int64_t token, int64_t n) {
-    copy->Run(rows.at(row), cache.at(block, token), n, stream);
+    if (stream) {
+      copy->Stream(rows.at(row), cache.at(block, token), n, rows.at(row + n));
+    } else {
+      copy->Run(rows.at(row), cache.at(block, token), n);
+    }
   });
 }
 

@@ -75,6 +75,26 @@ TEST(RowsTest, WhatIsStoredIsLoadedAndNothingElseChanges) {
   }
 }
 
+// Large stores stream past the caches: the same bytes as token by token.
+TEST(RowsTest, ManyTokensAtOnceAreLikeOneByOne) {
+  Random random(6);
+  for (const Order order : {Order::kTokenMajor, Order::kHeadMajor, Order::kFractal}) {
+    const PageLayout layout = JointKv({8, 128, 128}, order);
+    constexpr int64_t kBlocks = 20, kTokens = 2400, kRow = 8 * 128 * 2;
+    TestCache whole(layout, kBlocks, 0, random);
+    TestCache single = whole;
+    const auto rows = RandomBytes(random, kTokens * kRow);
+    std::vector<int64_t> slots;
+    for (int64_t t = 0; t < kTokens; ++t) slots.push_back(t / 100 % 5 == 0 ? -1 : (t + 77) % (kBlocks * 128));
+    const auto part = *RowsOf<std::byte>(layout, 1, whole.bytes[0], kBlocks), other = *RowsOf<std::byte>(layout, 1, single.bytes[0], kBlocks);
+    ASSERT_TRUE(StoreRows({rows, kTokens, kRow, kRow}, std::span<const int64_t>(slots), part, kThreads).ok());
+    for (int64_t t = 0; t < kTokens; ++t) {
+      ASSERT_TRUE(StoreRows({std::span(rows).subspan(t * kRow), 1, kRow, kRow}, std::span<const int64_t>(slots).subspan(t, 1), other).ok());
+    }
+    ASSERT_TRUE(whole.bytes[0] == single.bytes[0]) << Describe(layout);
+  }
+}
+
 TEST(RowsTest, StretchesFollowTheBlockTable) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     Random random(seed);

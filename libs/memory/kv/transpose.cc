@@ -25,8 +25,16 @@ void RunStretches(const PartRows<const std::byte>& from, const PartRows<std::byt
   for (const Stretch& s : stretches) tokens += s.length;
   const bool stream = tokens * from.rows.row_bytes >= internal::kStreamBytes;
   Share(parallel, static_cast<int64_t>(stretches.size()), from.rows.row_bytes * std::min(kStretchTokens, from.block_size), [&](int64_t begin, int64_t end) {
-    for (const Stretch& s : stretches.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))) {
-      copy.Run(from.at(s.from_block, s.from_token), to.at(s.to_block, s.to_token), s.length, stream);
+    for (int64_t i = begin; i < end; ++i) {
+      const Stretch& s = stretches[static_cast<size_t>(i)];
+      const std::byte* const source = from.at(s.from_block, s.from_token);
+      std::byte* const destination = to.at(s.to_block, s.to_token);
+      if (!stream) {
+        copy.Run(source, destination, s.length);
+        continue;
+      }
+      const Stretch& next = stretches[static_cast<size_t>(std::min(i + 1, end - 1))];
+      copy.Stream(source, destination, s.length, from.at(next.from_block, next.from_token));
     }
   });
 }

@@ -56,6 +56,30 @@ TEST(TransposeTest, RoundTripsBitForBitBetweenAllLayouts) {
   }
 }
 
+// Large copies stream past the caches: the same bytes as block by block, aligned or not.
+TEST(TransposeTest, ManyBlocksAtOnceAreLikeOneByOne) {
+  Random random(2);
+  for (const KvShape& shape : {KvShape{8, 128, 128}, {4, 80, 64}, {8, 128, 20, Element::kInt8}}) {
+    for (const int64_t gap : {0, 16, 5}) {
+      for (const Order a : {Order::kTokenMajor, Order::kHeadMajor, Order::kFractal}) {
+        for (const Order b : {Order::kTokenMajor, Order::kHeadMajor, Order::kFractal}) {
+          const PageLayout source = JointKv(shape, a), destination = JointKv(shape, b);
+          const int64_t blocks = (9 << 20) / source.block_bytes() + 1;
+          TestCache from(source, blocks, gap, random), whole(destination, blocks, gap, random);
+          TestCache single = whole;
+          std::vector<BlockPair> pairs;
+          for (int64_t i = 0; i < blocks; ++i) pairs.push_back({blocks - 1 - i, (i + 3) % blocks});
+          ASSERT_TRUE(TransposeBlocks({&source, from.const_planes()}, {&destination, whole.planes()}, pairs).ok());
+          for (const BlockPair& pair : pairs) {
+            ASSERT_TRUE(TransposeBlocks({&source, from.const_planes()}, {&destination, single.planes()}, std::vector<BlockPair>{pair}).ok());
+          }
+          ASSERT_TRUE(whole.bytes[0] == single.bytes[0]) << Describe(source) << Describe(destination) << gap;
+        }
+      }
+    }
+  }
+}
+
 // Runs between caches whose blocks differ in size as well.
 TEST(TransposeTest, RunsCrossBlocksOfDifferentSizes) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
