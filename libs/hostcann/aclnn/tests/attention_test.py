@@ -295,7 +295,6 @@ def test_write_and_gather_the_cache(dtype):
     ([[1]], [9], r"token 8: request 0 needs column 1 of the block table, which has 1"),
     ([[1]], [9, 9], r"seq_lens has 2 entries; it must have 1"),
 ])
-@covers("GatherPaKvCache")
 def test_a_gather_outside_of_the_cache_is_named(table, lengths, message):
     cache, rows = torch.zeros(5, 8, 1, 16, device="npu"), torch.zeros(16, 1, 16, device="npu")
     with pytest.raises(RuntimeError, match=message):
