@@ -101,7 +101,8 @@ ACLNN_PLAN(GatherPaKvCache, Raw(key_cache), Raw(value_cache), In(block_tables), 
     const Tensor table = at::clamp(block_tables, -1, std::numeric_limits<int32_t>::max()).to(at::kInt).contiguous();
     const Tensor lens = seq_lens.to(at::kLong).contiguous(), first = seq_offset ? seq_offset->to(at::kLong).contiguous() : Tensor();
     std::vector<int64_t> count(lens.const_data_ptr<int64_t>(), lens.const_data_ptr<int64_t>() + sequences);
-    for (int64_t s = 0; s < sequences && is_seq_lens_cumsum; ++s) count[static_cast<size_t>(s)] = lens.const_data_ptr<int64_t>()[s + 1] - count[static_cast<size_t>(s)];
+    for (int64_t s = 0; s < sequences && is_seq_lens_cumsum; ++s)
+      count[static_cast<size_t>(s)] = lens.const_data_ptr<int64_t>()[s + 1] - count[static_cast<size_t>(s)];
     const kv::Stretches stretches = {
         .block_table = {{table.const_data_ptr<int32_t>(), static_cast<size_t>(table.numel())}, sequences, width, width},
         .first = first.defined() ? std::span(first.const_data_ptr<int64_t>(), static_cast<size_t>(sequences)) : std::span<const int64_t>(),

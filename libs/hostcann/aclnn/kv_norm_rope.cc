@@ -70,12 +70,14 @@ void Store(const char* name, const Mode& mode, const Tensor& slots, const Tensor
   const int64_t size = cache.element_size(), row_bytes = d * size, width = size == 1 ? 32 : 16;
   Require(!mode.nz || d % width == 0, name, " has rows of ", d, "; in an NZ mode they must be a multiple of ", width);
   // Without fractals, slot after slot is row after row, across blocks as well.
-  const auto where = mode.nz ? KvCache(name, cache.data_ptr(), cache.size(0), block_size, block_size * row_bytes,
-                                       {row_bytes, width * size, block_size * width * size, width * size})
-                             : KvCache(name, cache.data_ptr(), 1, capacity, capacity * row_bytes, {row_bytes, row_bytes, row_bytes, row_bytes});
+  const auto where = mode.nz
+                         ? KvCache(name, cache.data_ptr(), capacity / block_size, block_size, block_size * row_bytes,
+                                   {row_bytes, width * size, block_size * width * size, width * size})
+                         : KvCache(name, cache.data_ptr(), 1, capacity, capacity * row_bytes, {row_bytes, row_bytes, row_bytes, row_bytes});
   const Tensor kept = slots.clamp_min(-1).contiguous();  // negative: not kept
-  const absl::Status status = kv::StoreRows(KvDenseRows(stored.data_ptr(), stored.size(0), row_bytes, row_bytes),
-                                            std::span(kept.const_data_ptr<int64_t>(), static_cast<size_t>(kept.numel())), where, KvParallel());
+  const absl::Status status =
+      kv::StoreRows(KvDenseRows(stored.data_ptr(), stored.size(0), row_bytes, row_bytes),
+                    std::span(kept.const_data_ptr<int64_t>(), static_cast<size_t>(kept.numel())), where, KvParallel());
   Require(status.ok(), name, ": ", std::string(status.message()));
 }
 

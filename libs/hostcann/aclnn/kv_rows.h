@@ -22,7 +22,8 @@ inline kv::DenseRows<std::byte> KvDenseRows(void* data, int64_t count, int64_t r
 }
 
 // A cache at `data`, whose rows lie as `rows` says within blocks `block_stride` bytes apart.
-inline kv::PartRows<std::byte> KvCache(const char* name, void* data, int64_t num_blocks, int64_t block_size, int64_t block_stride, const kv::RowGeometry& rows) {
+inline kv::PartRows<std::byte> KvCache(const char* name, void* data, int64_t num_blocks, int64_t block_size, int64_t block_stride,
+                                       const kv::RowGeometry& rows) {
   const auto block = kv::Extent(rows, block_size);
   Require(block.ok(), "the cache of `", name, "`: ", std::string(block.status().message()));
   const int64_t bytes = num_blocks == 0 ? 0 : (num_blocks - 1) * block_stride + *block;

@@ -15,15 +15,18 @@ absl::Status BlockTableView::Check() const {
                                                    ": none may be negative, and the stride not less than the width"));
   }
   if (rows == 0) return absl::OkStatus();
-  if (__builtin_mul_overflow(rows - 1, stride, &end) || __builtin_add_overflow(end, width, &end) || static_cast<uint64_t>(end) > entries.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("block table of ", rows, " rows of ", width, " blocks, stride ", stride, ", doesn't fit in its ", entries.size(), " entries"));
+  if (__builtin_mul_overflow(rows - 1, stride, &end) || __builtin_add_overflow(end, width, &end) ||
+      static_cast<uint64_t>(end) > entries.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("block table of ", rows, " rows of ", width, " blocks, stride ", stride,
+                                                   ", doesn't fit in its ", entries.size(), " entries"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> BlockTableView::At(int64_t row, int64_t column, int64_t num_blocks) const {
-  if (row < 0 || row >= rows) return absl::InvalidArgumentError(absl::StrCat("request ", row, " is past the block table's ", rows, " rows"));
+  if (row < 0 || row >= rows) {
+    return absl::InvalidArgumentError(absl::StrCat("request ", row, " is past the block table's ", rows, " rows"));
+  }
   if (column < 0 || column >= width) {
     return absl::InvalidArgumentError(absl::StrCat("request ", row, " needs column ", column, " of the block table, which has ", width));
   }
@@ -44,15 +47,17 @@ absl::StatusOr<BlockTable> BlockTable::Create(const Options& o) {
   int64_t bytes = 0;
   if (o.max_requests < 0 || o.max_blocks < 0 || o.num_blocks < 0 || o.num_blocks > int64_t{1} << 31 ||
       __builtin_mul_overflow(o.max_requests, o.max_blocks, &bytes) || __builtin_mul_overflow(bytes, int64_t{4}, &bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("block table for ", o.max_requests, " requests of ", o.max_blocks, " blocks, out of ", o.num_blocks,
-                                                   ": none may be negative, the table must fit in int64 bytes and a block's number in int32"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("block table for ", o.max_requests, " requests of ", o.max_blocks, " blocks, out of ", o.num_blocks,
+                     ": none may be negative, the table must fit in int64 bytes and a block's number in int32"));
   }
   return BlockTable(o);
 }
 
 absl::Status BlockTable::CheckRow(const char* what, int64_t row) const {
   if (row >= 0 && row < options_.max_requests) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("block table: ", what, " = ", row, " is not in [0, max_requests = ", options_.max_requests, ")"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("block table: ", what, " = ", row, " is not in [0, max_requests = ", options_.max_requests, ")"));
 }
 
 absl::Status BlockTable::CheckBlocks(int64_t row, int64_t before, std::span<const int32_t> blocks) const {
@@ -123,7 +128,8 @@ absl::StatusOr<std::span<const int32_t>> BlockTable::Slice(int64_t row, int64_t 
   if (auto status = CheckRow("row", row); !status.ok()) return status;
   const int64_t have = counts_[static_cast<size_t>(row)];
   if (begin < 0 || count < 0 || begin > have || count > have - begin) {
-    return absl::InvalidArgumentError(absl::StrCat("block table: row ", row, " has ", have, " blocks; ", count, " from ", begin, " on are outside"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("block table: row ", row, " has ", have, " blocks; ", count, " from ", begin, " on are outside"));
   }
   return std::span<const int32_t>(row_data(row) + begin, static_cast<size_t>(count));
 }
@@ -135,8 +141,10 @@ absl::StatusOr<int64_t> BlockTable::Count(int64_t row) const {
 
 absl::Status BlockTable::Gather(std::span<const int64_t> rows, std::span<int32_t> out, int64_t stride) const {
   int64_t needed = 0;
-  if (stride < 0 || __builtin_mul_overflow(static_cast<int64_t>(rows.size()), stride, &needed) || static_cast<uint64_t>(needed) > out.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("block table: ", rows.size(), " rows of ", stride, " don't fit in an output of ", out.size()));
+  if (stride < 0 || __builtin_mul_overflow(static_cast<int64_t>(rows.size()), stride, &needed) ||
+      static_cast<uint64_t>(needed) > out.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block table: ", rows.size(), " rows of ", stride, " don't fit in an output of ", out.size()));
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == -1) continue;
@@ -146,7 +154,8 @@ absl::Status BlockTable::Gather(std::span<const int64_t> rows, std::span<int32_t
     }
     const int64_t count = counts_[static_cast<size_t>(rows[i])];
     if (count > stride) {
-      return absl::InvalidArgumentError(absl::StrCat("block table: row ", rows[i], " has ", count, " blocks; the output has room for ", stride));
+      return absl::InvalidArgumentError(
+          absl::StrCat("block table: row ", rows[i], " has ", count, " blocks; the output has room for ", stride));
     }
   }
   int32_t* to = out.data();
@@ -161,7 +170,8 @@ absl::Status BlockTable::Gather(std::span<const int64_t> rows, std::span<int32_t
 
 absl::Status BlockTable::Commit(int64_t count, std::span<int32_t> out, int64_t stride) const {
   if (count < 0 || count > options_.max_requests) {
-    return absl::InvalidArgumentError(absl::StrCat("block table: ", count, " rows are asked for; it has max_requests = ", options_.max_requests));
+    return absl::InvalidArgumentError(
+        absl::StrCat("block table: ", count, " rows are asked for; it has max_requests = ", options_.max_requests));
   }
   std::vector<int64_t> rows(static_cast<size_t>(count));
   std::iota(rows.begin(), rows.end(), 0);

@@ -33,7 +33,8 @@ TEST(BlockTableTest, RandomOperationsMatchAMapOfVectors) {
     const bool rows_in = row >= 0 && row < kRows, others_in = other >= 0 && other < kRows;
     Blocks32 blocks(static_cast<size_t>(below(5)));
     bool blocks_in = true;
-    for (int32_t& b : blocks) b = static_cast<int32_t>(below(40) == 0 ? below(2) * 21 - 1 : below(kBlocks)), blocks_in &= b >= 0 && b < kBlocks;
+    for (int32_t& b : blocks)
+      b = static_cast<int32_t>(below(40) == 0 ? below(2) * 21 - 1 : below(kBlocks)), blocks_in &= b >= 0 && b < kBlocks;
     switch (below(5)) {
       case 0: {
         const bool fits = rows_in && blocks_in && model[row].size() + blocks.size() <= kWidth;
@@ -86,7 +87,8 @@ TEST(BlockTableTest, GathersRowsInTheBatchsOrderAndPads) {
   ASSERT_TRUE(table.Commit(0, {}, 3).ok());
   EXPECT_EQ(Refusal(table.Commit(3, out, 2)), "block table: row 2 has 3 blocks; the output has room for 2");
   EXPECT_EQ(Refusal(table.Gather(std::vector<int64_t>{4}, out, 3)), "block table: rows[0] is 4, not in [0, max_requests = 4) and not -1");
-  EXPECT_EQ(Refusal(table.Gather(std::vector<int64_t>{0, -2}, out, 3)), "block table: rows[1] is -2, not in [0, max_requests = 4) and not -1");
+  EXPECT_EQ(Refusal(table.Gather(std::vector<int64_t>{0, -2}, out, 3)),
+            "block table: rows[1] is -2, not in [0, max_requests = 4) and not -1");
   EXPECT_EQ(Refusal(table.Gather(std::vector<int64_t>{0, 1}, out, 7)), "block table: 2 rows of 7 don't fit in an output of 13");
   EXPECT_NE(Refusal(table.Gather(std::vector<int64_t>{0, 1}, out, INT64_MAX)).find("don't fit"), std::string::npos);
   EXPECT_EQ(Refusal(table.Commit(5, out, 1)), "block table: 5 rows are asked for; it has max_requests = 4");
@@ -106,14 +108,21 @@ TEST(BlockTableTest, ErrorsNameTheRowTheIndexAndTheLimit) {
 }
 
 TEST(BlockTableTest, SizesThatCannotBeAreRefused) {
-  for (const BlockTable::Options& o : {BlockTable::Options{-1, 1, 1}, {1, -1, 1}, {1, 1, -1}, {INT64_MAX, INT64_MAX, 1}, {INT64_MAX / 4, 2, 1}, {1, 1, (int64_t{1} << 31) + 1}}) {
+  for (const BlockTable::Options& o : {BlockTable::Options{-1, 1, 1},
+                                       {1, -1, 1},
+                                       {1, 1, -1},
+                                       {INT64_MAX, INT64_MAX, 1},
+                                       {INT64_MAX / 4, 2, 1},
+                                       {1, 1, (int64_t{1} << 31) + 1}}) {
     Refusal(BlockTable::Create(o).status());
   }
   ASSERT_TRUE(BlockTable::Create({0, 0, 0}).ok());
   const Blocks32 entries(6);
   EXPECT_TRUE((BlockTableView{entries, 2, 3, 3}).Check().ok());
   EXPECT_TRUE((BlockTableView{entries, 0, 3, 3}).Check().ok());
-  for (const BlockTableView& v : {BlockTableView{entries, 2, 3, 4}, {entries, 2, 4, 3}, {entries, -1, 3, 3}, {entries, 2, -3, 3}, {entries, INT64_MAX, 2, INT64_MAX}}) Refusal(v.Check());
+  for (const BlockTableView& v :
+       {BlockTableView{entries, 2, 3, 4}, {entries, 2, 4, 3}, {entries, -1, 3, 3}, {entries, 2, -3, 3}, {entries, INT64_MAX, 2, INT64_MAX}})
+    Refusal(v.Check());
 }
 
 TEST(BlockTableTest, AssignTakesASliceOfItsOwnRow) {

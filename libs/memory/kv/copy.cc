@@ -41,13 +41,15 @@ void CopyAll(std::span<const Piece> pieces, int64_t bytes, const ParallelFor& pa
   });
 }
 
-void CopyPlanes(std::span<const ConstBlocks> from, std::span<const MutableBlocks> to, std::span<const CopyRun> runs, const ParallelFor& parallel) {
+void CopyPlanes(std::span<const ConstBlocks> from, std::span<const MutableBlocks> to, std::span<const CopyRun> runs,
+                const ParallelFor& parallel) {
   std::vector<Piece> pieces;
   int64_t bytes = 0;
   for (size_t i = 0; i < to.size(); ++i) {
     ForEachPiece(from[i], to[i], runs, [&](Piece p) {
       bytes += p.bytes;
-      for (; p.bytes > kPieceBytes; p.to += kPieceBytes, p.from += kPieceBytes, p.bytes -= kPieceBytes) pieces.push_back({p.to, p.from, kPieceBytes});
+      for (; p.bytes > kPieceBytes; p.to += kPieceBytes, p.from += kPieceBytes, p.bytes -= kPieceBytes)
+        pieces.push_back({p.to, p.from, kPieceBytes});
       pieces.push_back(p);
     });
   }
@@ -59,8 +61,8 @@ absl::Status CheckPlanes(std::string_view what, std::span<const ConstBlocks> pla
   for (size_t i = 0; i < planes.size(); ++i) {
     if (auto status = Check(absl::StrCat(what, "[", i, "]"), planes[i]); !status.ok()) return status;
     if (planes[i].num_blocks != planes[0].num_blocks) {
-      return absl::InvalidArgumentError(absl::StrCat(what, "[", i, "] has ", planes[i].num_blocks, " blocks and ", what, "[0] ", planes[0].num_blocks,
-                                                     "; the planes of a cache have the same"));
+      return absl::InvalidArgumentError(absl::StrCat(what, "[", i, "] has ", planes[i].num_blocks, " blocks and ", what, "[0] ",
+                                                     planes[0].num_blocks, "; the planes of a cache have the same"));
     }
   }
   return absl::OkStatus();
@@ -84,7 +86,8 @@ absl::Status CopyBlocks(std::span<const MutableBlocks> planes, std::span<const B
   std::sort(written.begin(), written.end());
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (std::binary_search(written.begin(), written.end(), pairs[i].src)) {
-      return absl::InvalidArgumentError(absl::StrCat("pairs[", i, "] copies from block ", pairs[i].src, ", which another pair writes; copy in two calls"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("pairs[", i, "] copies from block ", pairs[i].src, ", which another pair writes; copy in two calls"));
     }
   }
   CopyPlanes(from, planes, *runs, parallel);
@@ -98,11 +101,13 @@ absl::Status SwapBlocks(std::span<const ConstBlocks> from, std::span<const Mutab
   if (auto status = CheckPlanes("to", Const(to)); !status.ok()) return status;
   for (size_t i = 0; i < to.size(); ++i) {
     if (from[i].page_bytes != to[i].page_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("swap from pages of ", from[i].page_bytes, " bytes to pages of ", to[i].page_bytes, " in plane ", i));
+      return absl::InvalidArgumentError(
+          absl::StrCat("swap from pages of ", from[i].page_bytes, " bytes to pages of ", to[i].page_bytes, " in plane ", i));
     }
     const std::byte *a = from[i].bytes.data(), *b = to[i].bytes.data();
     if (std::less<>()(a, b + to[i].bytes.size()) && std::less<>()(b, a + from[i].bytes.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("swap within one memory: from[", i, "] and to[", i, "] overlap; CopyBlocks copies within a cache"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("swap within one memory: from[", i, "] and to[", i, "] overlap; CopyBlocks copies within a cache"));
     }
   }
   const auto runs = MergeBlocks(pairs, {from.empty() ? 0 : from[0].num_blocks, to.empty() ? 0 : to[0].num_blocks});
@@ -129,7 +134,9 @@ absl::Status FillBlocks(std::span<const MutableBlocks> planes, int64_t first, in
   for (const MutableBlocks& plane : planes) {
     if (plane.page_bytes == 0) continue;
     Share(parallel, count, plane.page_bytes, [&](int64_t begin, int64_t end) {
-      for (int64_t b = first + begin; b < first + end; ++b) std::memset(plane.page(b), static_cast<int>(value), static_cast<size_t>(plane.page_bytes));
+      for (int64_t b = first + begin; b < first + end; ++b) {
+        std::memset(plane.page(b), static_cast<int>(value), static_cast<size_t>(plane.page_bytes));
+      }
     });
   }
   return absl::OkStatus();

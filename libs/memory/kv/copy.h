@@ -33,7 +33,8 @@ absl::Status SwapBlocks(std::span<const ConstBlocks> from, std::span<const Mutab
 inline constexpr std::byte kPoison{0xff};
 
 // Blocks [first, first + count) of every plane, all their bytes. InvalidArgument for a range outside.
-absl::Status FillBlocks(std::span<const MutableBlocks> planes, int64_t first, int64_t count, std::byte value, const ParallelFor& parallel = {});
+absl::Status FillBlocks(std::span<const MutableBlocks> planes, int64_t first, int64_t count, std::byte value,
+                        const ParallelFor& parallel = {});
 inline absl::Status ZeroBlocks(std::span<const MutableBlocks> planes, int64_t first, int64_t count, const ParallelFor& parallel = {}) {
   return FillBlocks(planes, first, count, std::byte{0}, parallel);
 }

@@ -42,7 +42,8 @@ TEST(CopyTest, CopiesWithinTheCacheAndTouchesNothingElse) {
     const int64_t middle = Between(random, 0, blocks);
     std::vector<BlockPair> pairs;
     for (int64_t dst = middle; dst < blocks && middle > 0; ++dst) {
-      if (Between(random, 0, 3) > 0) pairs.push_back({pairs.empty() || Between(random, 0, 1) ? Between(random, 0, middle - 1) : (pairs.back().src + 1) % middle, dst});
+      if (Between(random, 0, 3) > 0)
+        pairs.push_back({pairs.empty() || Between(random, 0, 1) ? Between(random, 0, middle - 1) : (pairs.back().src + 1) % middle, dst});
     }
     if (middle > 0) pairs.push_back({0, 0});
     auto want = cache.memory;
@@ -113,7 +114,9 @@ TEST(CopyTest, FillsARange) {
   Cache cache(6, random, true);
   auto want = cache.memory;
   for (size_t i = 0; i < want.size(); ++i) {
-    for (int64_t b = 2; b < 5; ++b) std::memset(&want[i][b * cache.planes[i].block_stride], 0xff, static_cast<size_t>(cache.planes[i].page_bytes));
+    for (int64_t b = 2; b < 5; ++b) {
+      std::memset(&want[i][b * cache.planes[i].block_stride], 0xff, static_cast<size_t>(cache.planes[i].page_bytes));
+    }
   }
   ASSERT_TRUE(PoisonBlocks(cache.planes, 2, 3, kThreads).ok());
   ASSERT_TRUE(ZeroBlocks(cache.planes, 6, 0).ok());
@@ -144,7 +147,8 @@ TEST(CopyTest, RefusesBlocksOutsideAndOrdersThatMatter) {
   Refusal(FillBlocks(cache.planes, 1, INT64_MAX, kPoison));
   std::vector<MutableBlocks> planes = cache.planes;
   planes[1].num_blocks = 6;
-  EXPECT_NE(Refusal(CopyBlocks(planes, {})).find("planes[1]: 6 pages of 100 bytes, 100 bytes apart, don't fit in its 500 bytes"), std::string::npos);
+  EXPECT_NE(Refusal(CopyBlocks(planes, {})).find("planes[1]: 6 pages of 100 bytes, 100 bytes apart, don't fit in its 500 bytes"),
+            std::string::npos);
   planes[1].num_blocks = 4;
   EXPECT_NE(Refusal(CopyBlocks(planes, {})).find("planes[1] has 4 blocks and planes[0] 5"), std::string::npos);
   planes[1] = {planes[1].bytes, 5, INT64_MAX, INT64_MAX};

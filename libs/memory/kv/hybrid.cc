@@ -31,7 +31,8 @@ Waste WasteOf(std::span<const HybridGroup> groups, int64_t page) {
 // a.padding / a.total < b.padding / b.total. The factors have up to 127 bits, so the quotients are compared as long double: 64 bits, and a
 // tie within them goes to the smaller page either way.
 bool Less(const Waste& a, const Waste& b) {
-  return static_cast<long double>(a.padding) / static_cast<long double>(a.total) < static_cast<long double>(b.padding) / static_cast<long double>(b.total);
+  return static_cast<long double>(a.padding) / static_cast<long double>(a.total) <
+         static_cast<long double>(b.padding) / static_cast<long double>(b.total);
 }
 
 absl::Status CheckGroups(std::span<const HybridGroup> groups, int64_t alignment) {
@@ -40,11 +41,13 @@ absl::Status CheckGroups(std::span<const HybridGroup> groups, int64_t alignment)
   if (alignment < 1) return absl::InvalidArgumentError(absl::StrCat("hybrid: alignment = ", alignment, " must be positive"));
   for (const HybridGroup& g : groups) {
     if (g.page_bytes < 1 || g.block_size < 1 || g.max_multiple < 1 || g.layers < 1 || g.layers > int64_t{1} << 40) {
-      return absl::InvalidArgumentError(absl::StrCat("hybrid: group ", g.name, " has page_bytes = ", g.page_bytes, ", block_size = ", g.block_size,
-                                                     ", max_multiple = ", g.max_multiple, ", layers = ", g.layers, "; all must be positive, layers at most 2^40"));
+      return absl::InvalidArgumentError(absl::StrCat("hybrid: group ", g.name, " has page_bytes = ", g.page_bytes,
+                                                     ", block_size = ", g.block_size, ", max_multiple = ", g.max_multiple,
+                                                     ", layers = ", g.layers, "; all must be positive, layers at most 2^40"));
     }
     if (g.block_size > INT64_MAX / g.max_multiple) {
-      return absl::InvalidArgumentError(absl::StrCat("hybrid: group ", g.name, ": block_size ", g.block_size, " * ", g.max_multiple, " exceeds int64"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("hybrid: group ", g.name, ": block_size ", g.block_size, " * ", g.max_multiple, " exceeds int64"));
     }
   }
   return absl::OkStatus();
@@ -54,10 +57,12 @@ absl::Status CheckGroups(std::span<const HybridGroup> groups, int64_t alignment)
 
 absl::StatusOr<HybridPlan> PlanHybrid(std::span<const HybridGroup> groups, int64_t alignment) {
   if (auto status = CheckGroups(groups, alignment); !status.ok()) return status;
-  const HybridGroup& largest = *std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.page_bytes < b.page_bytes; });
+  const HybridGroup& largest =
+      *std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.page_bytes < b.page_bytes; });
   std::vector<int64_t> candidates(1);
   if (!RoundUp(largest.page_bytes, alignment, &candidates[0])) {
-    return absl::InvalidArgumentError(absl::StrCat("hybrid: the page of group ", largest.name, ", ", largest.page_bytes, " bytes, aligned to ", alignment, " exceeds int64"));
+    return absl::InvalidArgumentError(absl::StrCat("hybrid: the page of group ", largest.name, ", ", largest.page_bytes,
+                                                   " bytes, aligned to ", alignment, " exceeds int64"));
   }
   for (const HybridGroup& g : groups) {
     int64_t grown = 0, page = 0;
@@ -79,7 +84,8 @@ absl::StatusOr<HybridPlan> PlanHybrid(std::span<const HybridGroup> groups, int64
     int64_t& common = plan.common_block_size;
     const int64_t block = plan.groups.back().block_size;
     if (__builtin_mul_overflow(common / std::gcd(common, block), block, &common)) {
-      return absl::InvalidArgumentError(absl::StrCat("hybrid: with group ", g.name, "'s blocks of ", block, " tokens, the common block exceeds int64"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("hybrid: with group ", g.name, "'s blocks of ", block, " tokens, the common block exceeds int64"));
     }
   }
   const Waste waste = WasteOf(groups, page);

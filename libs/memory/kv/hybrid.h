@@ -1,8 +1,8 @@
 #ifndef LIBS_MEMORY_KV_HYBRID_H_
 #define LIBS_MEMORY_KV_HYBRID_H_
 
-// Hybrid models: groups of layers whose pages differ (full attention, windows, states) share one pool of equal pages, so that a freed page of
-// any group serves any other. Which page, and how many tokens does each group's block then hold?
+// Hybrid models: groups of layers whose pages differ (full attention, windows, states) share one pool of equal pages, so that a freed page
+// of any group serves any other. Which page, and how many tokens does each group's block then hold?
 
 #include <cstdint>
 #include <span>

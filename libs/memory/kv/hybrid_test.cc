@@ -19,14 +19,18 @@ HybridGroup GroupOf(const PageLayout& l, int64_t max_multiple = 1) {
   return {.name = l.name, .page_bytes = l.block_bytes(), .block_size = l.block_size, .max_multiple = max_multiple, .layers = 1};
 }
 
-// DeepSeek V4 with block 128: the pages of vllm-ascend, [16640, 131072] on A2 and A3, [16896, 81920] on A5, each pair derived: the indexer's
+// DeepSeek V4 with block 128: the pages of vllm-ascend, [16640, 131072] on A2 and A3, [16896, 81920] on A5, each derived: the indexer's
 // keys share pages with the state of their compressor, the latents with the window and the two states.
 TEST(HybridTest, DeepSeekV4PagesFollowFromTheLayouts) {
   const auto page = [](std::vector<HybridGroup> groups) { return PlanHybrid(groups)->page_bytes; };
   EXPECT_EQ(page({GroupOf(IndexerKeys(128, Element::kInt8, Element::kFloat16)), GroupOf(CompressorState(8, 128, 2))}), 16640);
-  EXPECT_EQ(page({GroupOf(SharedKv(128)), GroupOf(SharedKv(128)), GroupOf(CompressorState(8, 512, 2)), GroupOf(CompressorState(32, 512, 1))}), 131072);
+  EXPECT_EQ(
+      page({GroupOf(SharedKv(128)), GroupOf(SharedKv(128)), GroupOf(CompressorState(8, 512, 2)), GroupOf(CompressorState(32, 512, 1))}),
+      131072);
   EXPECT_EQ(page({GroupOf(IndexerKeys(128)), GroupOf(CompressorState(8, 128, 2))}), 16896);
-  EXPECT_EQ(page({GroupOf(Packed640(128)), GroupOf(Packed640(128)), GroupOf(CompressorState(8, 512, 2)), GroupOf(CompressorState(16, 512, 1))}), 81920);
+  EXPECT_EQ(
+      page({GroupOf(Packed640(128)), GroupOf(Packed640(128)), GroupOf(CompressorState(8, 512, 2)), GroupOf(CompressorState(16, 512, 1))}),
+      81920);
 }
 
 TEST(HybridTest, AttentionGrowsUntilAStateFits) {
@@ -55,10 +59,13 @@ TEST(HybridTest, AWindowTakesSeveralBlocksOfAPage) {
 
 TEST(HybridTest, EveryPlanFitsAndNoTriedPageWastesLess) {
   std::mt19937_64 random(1);
-  const auto between = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1)); };
+  const auto between = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
   for (int round = 0; round < 3000; ++round) {
     std::vector<HybridGroup> groups;
-    for (int64_t n = between(1, 5); n > 0; --n) groups.push_back({"g", between(1, 2000), between(1, 64), between(1, 3) == 1 ? 1 : between(1, 4000), between(1, 40)});
+    for (int64_t n = between(1, 5); n > 0; --n)
+      groups.push_back({"g", between(1, 2000), between(1, 64), between(1, 3) == 1 ? 1 : between(1, 4000), between(1, 40)});
     const int64_t alignment = between(1, 3) == 1 ? 512 : 1;
     const auto plan = PlanHybrid(groups, alignment);
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -89,7 +96,9 @@ TEST(HybridTest, EveryPlanFitsAndNoTriedPageWastesLess) {
 }
 
 TEST(HybridTest, RefusalsNameTheGroup) {
-  const auto refusal = [](HybridGroup g, int64_t alignment = 1) { return Refusal(PlanHybrid(std::vector<HybridGroup>{{"a", 1, 1, 1, 1}, g}, alignment).status()); };
+  const auto refusal = [](HybridGroup g, int64_t alignment = 1) {
+    return Refusal(PlanHybrid(std::vector<HybridGroup>{{"a", 1, 1, 1, 1}, g}, alignment).status());
+  };
   EXPECT_NE(refusal({"b", 0, 1, 1, 1}).find("group b has page_bytes = 0"), std::string::npos);
   EXPECT_NE(refusal({"b", 1, -1, 1, 1}).find("block_size = -1"), std::string::npos);
   EXPECT_NE(refusal({"b", 1, 1, 0, 1}).find("max_multiple = 0"), std::string::npos);
@@ -98,7 +107,8 @@ TEST(HybridTest, RefusalsNameTheGroup) {
   EXPECT_NE(refusal({"b", INT64_MAX, 1, 1, 1}, 4096).find("aligned to 4096 exceeds int64"), std::string::npos);
   EXPECT_NE(refusal({"b", 1, 1, 1, 1}, 0).find("alignment = 0"), std::string::npos);
   EXPECT_EQ(Refusal(PlanHybrid({}).status()), "hybrid: there is no group");
-  EXPECT_NE(Refusal(PlanHybrid(std::vector<HybridGroup>{{"a", 1, INT64_MAX, 1, 1}, {"b", 1, INT64_MAX - 1, 1, 1}}).status()).find("the common block exceeds int64"),
+  EXPECT_NE(Refusal(PlanHybrid(std::vector<HybridGroup>{{"a", 1, INT64_MAX, 1, 1}, {"b", 1, INT64_MAX - 1, 1, 1}}).status())
+                .find("the common block exceeds int64"),
             std::string::npos);
   EXPECT_TRUE(PlanHybrid(std::vector<HybridGroup>{{"a", INT64_MAX, 1, INT64_MAX, 1}, {"b", 1, 1, INT64_MAX, 1}}).ok());
 }

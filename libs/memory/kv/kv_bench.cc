@@ -46,11 +46,14 @@ std::vector<BlockPair> Shuffled(int64_t blocks) {
 
 // `ours` and memcpy of the same pages from the same places to the same places.
 template <class Fn>
-void Compare(benchmark::State& state, std::span<const std::byte> from, std::span<std::byte> to, int64_t page, std::span<const BlockPair> pairs, const Fn& ours) {
+void Compare(benchmark::State& state, std::span<const std::byte> from, std::span<std::byte> to, int64_t page,
+             std::span<const BlockPair> pairs, const Fn& ours) {
   std::vector<double> ratios;
   int64_t round = 0;
   const auto plain = [&] {
-    for (const BlockPair& p : pairs) std::memcpy(&to[static_cast<size_t>(p.dst * page)], &from[static_cast<size_t>(p.src * page)], static_cast<size_t>(page));
+    for (const BlockPair& p : pairs) {
+      std::memcpy(&to[static_cast<size_t>(p.dst * page)], &from[static_cast<size_t>(p.src * page)], static_cast<size_t>(page));
+    }
   };
   for (auto _ : state) {
     double a = Seconds(), b, c;
@@ -96,7 +99,8 @@ void BM_Transpose(benchmark::State& state, Order a, Order b) {
   const auto pairs = Shuffled(blocks);
   const std::vector<ConstBlocks> planes_from = {{from, blocks, page, page}};
   const std::vector<MutableBlocks> planes_to = {{to, blocks, page, page}};
-  Compare(state, from, to, page, pairs, [&] { benchmark::DoNotOptimize(TransposeBlocks({&source, planes_from}, {&destination, planes_to}, pairs).ok()); });
+  Compare(state, from, to, page, pairs,
+          [&] { benchmark::DoNotOptimize(TransposeBlocks({&source, planes_from}, {&destination, planes_to}, pairs).ok()); });
 }
 
 void BM_StoreRows(benchmark::State& state, Order order) {
@@ -124,8 +128,13 @@ void BM_Slots(benchmark::State& state) {
   std::shuffle(table.begin(), table.end(), std::mt19937_64(1));
   for (int64_t r = 0; r <= requests; ++r) starts.push_back(static_cast<int32_t>(r * each));
   for (int64_t t = 0; t < tokens; ++t) positions.push_back(40000 + t / each * 17 % 5000 + t % each);
-  const SlotMapping m = {.query_start_loc = starts, .positions = positions, .block_table = {table, requests, width, width}, .num_blocks = requests * width, .block_size = 128,
-                         .context_parallel = {cp, 0, 1}, .pad = kPadSlot};
+  const SlotMapping m = {.query_start_loc = starts,
+                         .positions = positions,
+                         .block_table = {table, requests, width, width},
+                         .num_blocks = requests * width,
+                         .block_size = 128,
+                         .context_parallel = {cp, 0, 1},
+                         .pad = kPadSlot};
   for (auto _ : state) {
     if (!ComputeSlots(m, std::span<int64_t>(slots)).ok()) state.SkipWithError("refused");
     benchmark::DoNotOptimize(slots.data());
@@ -146,7 +155,14 @@ BENCHMARK_CAPTURE(BM_StoreRows, token_major, Order::kTokenMajor)->UseManualTime(
 BENCHMARK_CAPTURE(BM_StoreRows, head_major, Order::kHeadMajor)->UseManualTime();
 BENCHMARK_CAPTURE(BM_StoreRows, fractal, Order::kFractal)->UseManualTime();
 // {requests, tokens each, context-parallel ranks}
-BENCHMARK(BM_Slots)->Args({1, 4096, 1})->Args({16, 256, 1})->Args({256, 16, 1})->Args({256, 1, 1})->Args({4096, 1, 1})->Args({1, 4096, 4})->Args({256, 1, 4});
+BENCHMARK(BM_Slots)
+    ->Args({1, 4096, 1})
+    ->Args({16, 256, 1})
+    ->Args({256, 16, 1})
+    ->Args({256, 1, 1})
+    ->Args({4096, 1, 1})
+    ->Args({1, 4096, 4})
+    ->Args({256, 1, 4});
 
 }  // namespace
 }  // namespace jumar::memory::kv

@@ -68,8 +68,13 @@ void Slots(Input& in) {
   const auto table = in.Numbers<int32_t>(24);
   const auto positions = in.Numbers<int64_t>(40);
   std::vector<int64_t> slots(in.Byte() % 48);
-  const SlotMapping m = {.query_start_loc = starts, .positions = positions, .block_table = {table, in.Number(), in.Number(), in.Number()}, .num_blocks = in.Number(),
-                         .block_size = in.Number(), .context_parallel = {in.Number(), in.Number(), in.Number()}, .pad = -1 - (in.Byte() & 1)};
+  const SlotMapping m = {.query_start_loc = starts,
+                         .positions = positions,
+                         .block_table = {table, in.Number(), in.Number(), in.Number()},
+                         .num_blocks = in.Number(),
+                         .block_size = in.Number(),
+                         .context_parallel = {in.Number(), in.Number(), in.Number()},
+                         .pad = -1 - (in.Byte() & 1)};
   if (ComputeSlots(m, std::span<int64_t>(slots)).ok()) {
     for (const int64_t slot : slots) {
       if (slot != m.pad && (slot < 0 || slot >= m.num_blocks * m.block_size)) std::abort();

@@ -41,14 +41,17 @@ absl::StatusOr<int64_t> Extent(const RowGeometry& r, int64_t tokens) {
                                                    " from chunk to chunk must be positive"));
   }
   int64_t over_tokens = 0, over_chunks = 0, extent = 0;
-  if (__builtin_mul_overflow(tokens - 1, r.token_stride, &over_tokens) || __builtin_mul_overflow(chunks - 1, r.chunk_stride, &over_chunks) ||
-      __builtin_add_overflow(over_tokens, over_chunks, &extent) || __builtin_add_overflow(extent, r.chunk_bytes, &extent)) {
-    return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens ", r.token_stride, " bytes apart, in ", chunks, " chunks ", r.chunk_stride,
-                                                   " bytes apart, exceed int64"));
+  if (__builtin_mul_overflow(tokens - 1, r.token_stride, &over_tokens) ||
+      __builtin_mul_overflow(chunks - 1, r.chunk_stride, &over_chunks) || __builtin_add_overflow(over_tokens, over_chunks, &extent) ||
+      __builtin_add_overflow(extent, r.chunk_bytes, &extent)) {
+    return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens ", r.token_stride, " bytes apart, in ", chunks, " chunks ",
+                                                   r.chunk_stride, " bytes apart, exceed int64"));
   }
   // The smaller stride must step over a chunk, the larger one over all that the smaller walks.
-  const bool tokens_apart = tokens == 1 || r.token_stride >= (chunks > 1 && r.chunk_stride < r.token_stride ? over_chunks : 0) + r.chunk_bytes;
-  const bool chunks_apart = chunks == 1 || r.chunk_stride >= (tokens > 1 && r.token_stride <= r.chunk_stride ? over_tokens : 0) + r.chunk_bytes;
+  const bool tokens_apart =
+      tokens == 1 || r.token_stride >= (chunks > 1 && r.chunk_stride < r.token_stride ? over_chunks : 0) + r.chunk_bytes;
+  const bool chunks_apart =
+      chunks == 1 || r.chunk_stride >= (tokens > 1 && r.token_stride <= r.chunk_stride ? over_tokens : 0) + r.chunk_bytes;
   if (!tokens_apart || !chunks_apart) {
     return absl::InvalidArgumentError(absl::StrCat("rows overlap: ", tokens, " tokens ", r.token_stride, " bytes apart, each ", chunks,
                                                    " chunks of ", r.chunk_bytes, " bytes ", r.chunk_stride, " apart"));
@@ -66,10 +69,12 @@ absl::Status Validate(const PageLayout& l) {
   for (int64_t i = 0; i < l.num_parts; ++i) {
     const Part& part = l.parts[static_cast<size_t>(i)];
     const auto extent = Extent(part.rows, l.block_size);
-    if (!extent.ok()) return absl::InvalidArgumentError(absl::StrCat("layout ", l.name, ", part ", part.name, ": ", extent.status().message()));
+    if (!extent.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("layout ", l.name, ", part ", part.name, ": ", extent.status().message()));
+    }
     if (part.heads < 1 || part.rows.row_bytes % part.heads != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("layout ", l.name, ", part ", part.name, ": ", part.heads, " heads don't divide a row of ",
-                                                     part.rows.row_bytes, " bytes"));
+      return absl::InvalidArgumentError(absl::StrCat("layout ", l.name, ", part ", part.name, ": ", part.heads,
+                                                     " heads don't divide a row of ", part.rows.row_bytes, " bytes"));
     }
     if (part.plane < 0 || part.plane >= l.num_planes) return Outside("plane", part.plane, "num_planes", l.num_planes, l);
     const int64_t page = l.page_bytes[static_cast<size_t>(part.plane)];
@@ -101,18 +106,22 @@ absl::StatusOr<Location> Locate(const PageLayout& layout, int64_t num_blocks, co
   const int64_t stride = block_stride == 0 ? page : block_stride, c = at.head * part.head_bytes();
   const int64_t inside = part.offset + part.rows.ByteOffset(at.token, c);
   int64_t offset = 0;
-  if (stride < page) return absl::InvalidArgumentError(absl::StrCat("layout ", layout.name, ": block_stride = ", stride, " is less than a page of ", page));
+  if (stride < page) {
+    return absl::InvalidArgumentError(absl::StrCat("layout ", layout.name, ": block_stride = ", stride, " is less than a page of ", page));
+  }
   if (__builtin_mul_overflow(at.block, stride, &offset) || __builtin_add_overflow(offset, inside, &offset)) {
-    return absl::InvalidArgumentError(absl::StrCat("layout ", layout.name, ": block ", at.block, " of ", stride, " bytes lies beyond int64"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout ", layout.name, ": block ", at.block, " of ", stride, " bytes lies beyond int64"));
   }
   return Location{part.plane, offset, std::min(part.head_bytes(), part.rows.chunk_bytes - c % part.rows.chunk_bytes)};
 }
 
 std::string Describe(const PageLayout& l) {
   std::string text = absl::StrFormat("%s: %d tokens per block, %d bytes per token, ", l.name, l.block_size, l.token_bytes());
-  absl::StrAppend(&text, l.block_bytes(), " bytes per block", l.num_planes > 1 ? " in two planes" : "", ", ", l.padding_bytes(), " of them padding\n");
-  absl::StrAppendFormat(&text, "%-10s %-6s %5s %6s %12s %10s %10s %12s %12s\n", "part", "type", "plane", "heads", "token bytes", "offset", "chunk",
-                        "chunk stride", "token stride");
+  absl::StrAppend(&text, l.block_bytes(), " bytes per block", l.num_planes > 1 ? " in two planes" : "", ", ", l.padding_bytes(),
+                  " of them padding\n");
+  absl::StrAppendFormat(&text, "%-10s %-6s %5s %6s %12s %10s %10s %12s %12s\n", "part", "type", "plane", "heads", "token bytes", "offset",
+                        "chunk", "chunk stride", "token stride");
   for (int64_t i = 0; i < l.num_parts; ++i) {
     const Part& p = l.parts[static_cast<size_t>(i)];
     absl::StrAppendFormat(&text, "%-10s %-6s %5d %6d %12d %10d %10d %12d %12d\n", p.name, ElementName(p.element), p.plane, p.heads,

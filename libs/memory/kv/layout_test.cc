@@ -19,7 +19,8 @@ constexpr KvShape kShape = {.heads = 8, .head_dim = 128, .block_size = 128};
 
 // The page bytes that the formats' documents give.
 static_assert(SeparateKv(kShape, Order::kTokenMajor).block_bytes() == 2 * 8 * 128 * 128 * 2);
-static_assert(JointKv(kShape, Order::kHeadMajor).page_bytes[0] == 2 * 8 * 128 * 128 * 2 && JointKv(kShape, Order::kHeadMajor).num_planes == 1);
+static_assert(JointKv(kShape, Order::kHeadMajor).page_bytes[0] == 2 * 8 * 128 * 128 * 2 &&
+              JointKv(kShape, Order::kHeadMajor).num_planes == 1);
 static_assert(Mla(128).page_bytes[0] == 128 * 1024 && Mla(128).page_bytes[1] == 128 * 128);
 static_assert(SharedKv(128).block_bytes() == 131072);
 static_assert(Packed656(64).block_bytes() == 64 * 656 && Packed656(64).padding_bytes() == 0);
@@ -37,9 +38,20 @@ static_assert(!SeparateKv({.heads = 3, .head_dim = 5, .block_size = 16}, Order::
 static_assert(!CompressorState(INT64_MAX).ok() && !Packed656(-1).ok() && !InPagesOf(CompressorState(8), 1).ok());
 
 std::vector<PageLayout> AllLayouts(int64_t bs) {
-  std::vector<PageLayout> all = {Mla(bs), Mla(bs, Order::kFractal), SharedKv(bs), Packed656(bs), Packed656(bs, RowOrder::kScalesThenRope), Packed640(bs), PageSplit584(bs),
-                                 PageSplit584(bs, 1), IndexerKeys(bs), IndexerKeys(bs, Element::kInt8, Element::kFloat16), CompressorState(bs), CompressorState(bs, 128),
-                                 CompressorState(bs, 512, 1), InPagesOf(CompressorState(bs), bs * 10000)};
+  std::vector<PageLayout> all = {Mla(bs),
+                                 Mla(bs, Order::kFractal),
+                                 SharedKv(bs),
+                                 Packed656(bs),
+                                 Packed656(bs, RowOrder::kScalesThenRope),
+                                 Packed640(bs),
+                                 PageSplit584(bs),
+                                 PageSplit584(bs, 1),
+                                 IndexerKeys(bs),
+                                 IndexerKeys(bs, Element::kInt8, Element::kFloat16),
+                                 CompressorState(bs),
+                                 CompressorState(bs, 128),
+                                 CompressorState(bs, 512, 1),
+                                 InPagesOf(CompressorState(bs), bs * 10000)};
   for (const Order order : {Order::kTokenMajor, Order::kHeadMajor, Order::kFractal}) {
     for (const Element e : {Element::kBFloat16, Element::kInt8, Element::kFloat32}) {
       for (const int64_t heads : {1, 2, 8}) {
@@ -122,8 +134,10 @@ TEST(LayoutTest, RefusesEachIndexOutsideItsTable) {
 }
 
 TEST(LayoutTest, RefusedArgumentsAreNamed) {
-  EXPECT_EQ(Refusal(Validate(SeparateKv({0, 128, 16}, Order::kTokenMajor))), "layout gqa: heads = 0; it must be from 1 to 2^30 (bytes of a row, or tokens)");
-  EXPECT_NE(Refusal(Validate(SeparateKv({3, 5, 16}, Order::kFractal))).find("heads * dim = 15; a fractal layout needs a multiple of 16"), std::string::npos);
+  EXPECT_EQ(Refusal(Validate(SeparateKv({0, 128, 16}, Order::kTokenMajor))),
+            "layout gqa: heads = 0; it must be from 1 to 2^30 (bytes of a row, or tokens)");
+  EXPECT_NE(Refusal(Validate(SeparateKv({3, 5, 16}, Order::kFractal))).find("heads * dim = 15; a fractal layout needs a multiple of 16"),
+            std::string::npos);
   for (const int64_t huge : {INT64_MAX, INT64_MIN, int64_t{1} << 62, int64_t{-1}, int64_t{0}}) {
     for (const Order order : {Order::kTokenMajor, Order::kHeadMajor, Order::kFractal}) {
       Refusal(Validate(SeparateKv({huge, 128, 16}, order)));
@@ -164,7 +178,9 @@ TEST(LayoutTest, ValidateFindsFaultsOfALayoutMadeByHand) {
 
 TEST(LayoutTest, DescribesItself) {
   const std::string text = Describe(Packed640(128));
-  EXPECT_NE(text.find("packed640: 128 tokens per block, 583 bytes per token, 81920 bytes per block, 7296 of them padding"), std::string::npos) << text;
+  EXPECT_NE(text.find("packed640: 128 tokens per block, 583 bytes per token, 81920 bytes per block, 7296 of them padding"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("scales     e8m0"), std::string::npos) << text;
 }
 

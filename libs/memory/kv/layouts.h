@@ -44,7 +44,9 @@ class Maker {
     if (heads > kMaxRowBytes / size / dim) return Refuse("heads", heads, "heads * dim elements must take at most 2^30 bytes");
     const int64_t row = heads * dim * size, bs = layout_.block_size;
     const int64_t c0 = size == 1 ? 32 : 16;
-    if (order == Order::kFractal && heads * dim % c0 != 0) return Refuse("heads * dim", heads * dim, "a fractal layout needs a multiple of 16 elements (32 of one byte)");
+    if (order == Order::kFractal && heads * dim % c0 != 0) {
+      return Refuse("heads * dim", heads * dim, "a fractal layout needs a multiple of 16 elements (32 of one byte)");
+    }
     const int64_t chunk = order == Order::kTokenMajor ? row : order == Order::kHeadMajor ? dim * size : c0 * size;
     Add(name, element, heads, plane, {row, chunk, chunk == row ? row : bs * chunk, chunk}, bs * row);
   }
@@ -61,7 +63,8 @@ class Maker {
   constexpr PageLayout Done() const {
     if (layout_.ok()) return layout_;
     PageLayout refused;
-    refused.name = layout_.name, refused.error = layout_.error, refused.error_value = layout_.error_value, refused.error_mend = layout_.error_mend;
+    refused.name = layout_.name, refused.error = layout_.error, refused.error_value = layout_.error_value,
+    refused.error_mend = layout_.error_mend;
     return refused;
   }
 
@@ -146,7 +149,8 @@ constexpr PageLayout PageSplit584(int64_t block_size, int64_t page_multiple = 57
 
 // The lightning indexer's keys, split over the page: [block_size, 128] values, then a scale per token.
 // E4M3 and fp32: 132 bytes per token (950); int8 and fp16: 130 (910B, 910_93).
-constexpr PageLayout IndexerKeys(int64_t block_size, Element values = Element::kE4M3, Element scale = Element::kFloat32, int64_t dim = 128) {
+constexpr PageLayout IndexerKeys(int64_t block_size, Element values = Element::kE4M3, Element scale = Element::kFloat32,
+                                 int64_t dim = 128) {
   internal::Maker m("indexer", block_size);
   m.Rows("values", values, 1, dim, Order::kTokenMajor, 0);
   m.Rows("scales", scale, 1, 1, Order::kTokenMajor, 0);

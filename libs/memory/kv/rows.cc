@@ -40,8 +40,8 @@ absl::Status CheckSides(const PartRows<const std::byte>& cache, const DenseRows<
 
 // Runs of slots, cut at blocks, each as (row, block, token, length).
 template <class Slot, class Fn>
-absl::Status ForEachSlotRun(std::span<const Slot> slots, int64_t num_slots, int64_t block_size, const RowGeometry& cache, const ParallelFor& parallel,
-                            const Fn& fn) {
+absl::Status ForEachSlotRun(std::span<const Slot> slots, int64_t num_slots, int64_t block_size, const RowGeometry& cache,
+                            const ParallelFor& parallel, const Fn& fn) {
   FirstError error;
   Share(parallel, static_cast<int64_t>(slots.size()), cache.row_bytes, [&](int64_t begin, int64_t end) {
     error.Add(begin, ForEachRun(slots, begin, end, {.num_slots = num_slots, .block_size = block_size}, [&](const CopyRun& run) {
@@ -52,28 +52,30 @@ absl::Status ForEachSlotRun(std::span<const Slot> slots, int64_t num_slots, int6
 }
 
 template <class Slot>
-absl::Status Store(const DenseRows<const std::byte>& rows, std::span<const Slot> slots, const PartRows<std::byte>& cache, const ParallelFor& parallel) {
+absl::Status Store(const DenseRows<const std::byte>& rows, std::span<const Slot> slots, const PartRows<std::byte>& cache,
+                   const ParallelFor& parallel) {
   if (auto status = CheckSides(cache, rows, slots.size()); !status.ok()) return status;
   const auto copy = TokenCopy::Create(GeometryOf(rows.row_bytes, rows.stride), cache.rows);
   if (!copy.ok()) return copy.status();
   const bool stream = static_cast<int64_t>(slots.size()) * rows.row_bytes >= internal::kStreamBytes;
-  return ForEachSlotRun(slots, cache.num_slots(), cache.block_size, cache.rows, parallel, [&](int64_t row, int64_t block, int64_t token, int64_t n) {
-    if (stream) {
-      copy->Stream(rows.at(row), cache.at(block, token), n, rows.at(row + n));
-    } else {
-      copy->Run(rows.at(row), cache.at(block, token), n);
-    }
-  });
+  return ForEachSlotRun(slots, cache.num_slots(), cache.block_size, cache.rows, parallel,
+                        [&](int64_t row, int64_t block, int64_t token, int64_t n) {
+                          if (stream) {
+                            copy->Stream(rows.at(row), cache.at(block, token), n, rows.at(row + n));
+                          } else {
+                            copy->Run(rows.at(row), cache.at(block, token), n);
+                          }
+                        });
 }
 
 template <class Slot>
-absl::Status Load(const PartRows<const std::byte>& cache, std::span<const Slot> slots, const DenseRows<std::byte>& rows, const ParallelFor& parallel) {
+absl::Status Load(const PartRows<const std::byte>& cache, std::span<const Slot> slots, const DenseRows<std::byte>& rows,
+                  const ParallelFor& parallel) {
   if (auto status = CheckSides(cache, rows, slots.size()); !status.ok()) return status;
   const auto copy = TokenCopy::Create(cache.rows, GeometryOf(rows.row_bytes, rows.stride));
   if (!copy.ok()) return copy.status();
-  return ForEachSlotRun(slots, cache.num_slots(), cache.block_size, cache.rows, parallel, [&](int64_t row, int64_t block, int64_t token, int64_t n) {
-    copy->Run(cache.at(block, token), rows.at(row), n);
-  });
+  return ForEachSlotRun(slots, cache.num_slots(), cache.block_size, cache.rows, parallel,
+                        [&](int64_t row, int64_t block, int64_t token, int64_t n) { copy->Run(cache.at(block, token), rows.at(row), n); });
 }
 
 }  // namespace
@@ -95,7 +97,8 @@ absl::Status LoadRows(const PartRows<const std::byte>& cache, std::span<const in
   return Load(cache, slots, rows, parallel);
 }
 
-absl::Status LoadStretches(const PartRows<const std::byte>& cache, const Stretches& s, const DenseRows<std::byte>& rows, const ParallelFor& parallel) {
+absl::Status LoadStretches(const PartRows<const std::byte>& cache, const Stretches& s, const DenseRows<std::byte>& rows,
+                           const ParallelFor& parallel) {
   if (auto status = CheckSides(cache, rows, 0); !status.ok()) return status;
   if (auto status = s.block_table.Check(); !status.ok()) return status;
   const auto requests = static_cast<int64_t>(s.count.size());
@@ -117,7 +120,8 @@ absl::Status LoadStretches(const PartRows<const std::byte>& cache, const Stretch
     int64_t position = s.first.empty() ? 0 : s.first[static_cast<size_t>(r)], left = s.count[static_cast<size_t>(r)];
     if (position < 0) return absl::InvalidArgumentError(absl::StrCat("first[", r, "] is ", position, "; it must not be negative"));
     if (left < 0 || left > rows.count - row) {
-      return absl::InvalidArgumentError(absl::StrCat("seq_lens[", r, "] is ", left, "; there is room for ", rows.count, " tokens, ", row, " are taken"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("seq_lens[", r, "] is ", left, "; there is room for ", rows.count, " tokens, ", row, " are taken"));
     }
     while (left > 0) {
       const int64_t column = position / cache.block_size, token = position % cache.block_size;

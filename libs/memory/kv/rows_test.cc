@@ -63,7 +63,8 @@ void StoreAndLoad(uint64_t seed) {
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t c = 0; c < row_bytes && slots[i] >= 0; ++c) want_back[i * stride + c] = rows[i * stride + c];
     }
-    ASSERT_TRUE(LoadRows(*part, std::span<const Slot>(slots), {back, count, row_bytes, stride}, seed % 3 == 0 ? kThreads : ParallelFor()).ok());
+    ASSERT_TRUE(
+        LoadRows(*part, std::span<const Slot>(slots), {back, count, row_bytes, stride}, seed % 3 == 0 ? kThreads : ParallelFor()).ok());
     ASSERT_EQ(back, want_back) << Describe(cache.layout) << seed;
   }
 }
@@ -86,7 +87,8 @@ TEST(RowsTest, ManyTokensAtOnceAreLikeOneByOne) {
     const auto rows = RandomBytes(random, kTokens * kRow);
     std::vector<int64_t> slots;
     for (int64_t t = 0; t < kTokens; ++t) slots.push_back(t / 100 % 5 == 0 ? -1 : (t + 77) % (kBlocks * 128));
-    const auto part = *RowsOf<std::byte>(layout, 1, whole.bytes[0], kBlocks), other = *RowsOf<std::byte>(layout, 1, single.bytes[0], kBlocks);
+    const auto part = *RowsOf<std::byte>(layout, 1, whole.bytes[0], kBlocks),
+               other = *RowsOf<std::byte>(layout, 1, single.bytes[0], kBlocks);
     ASSERT_TRUE(StoreRows({rows, kTokens, kRow, kRow}, std::span<const int64_t>(slots), part, kThreads).ok());
     for (int64_t t = 0; t < kTokens; ++t) {
       ASSERT_TRUE(StoreRows({std::span(rows).subspan(t * kRow), 1, kRow, kRow}, std::span<const int64_t>(slots).subspan(t, 1), other).ok());
@@ -98,7 +100,8 @@ TEST(RowsTest, ManyTokensAtOnceAreLikeOneByOne) {
 TEST(RowsTest, StretchesFollowTheBlockTable) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     Random random(seed);
-    const int64_t bs = Between(random, 1, 20), width = Between(random, 1, 4), requests = Between(random, 0, 5), blocks = requests * width + 1;
+    const int64_t bs = Between(random, 1, 20), width = Between(random, 1, 4), requests = Between(random, 0, 5),
+                  blocks = requests * width + 1;
     TestCache cache(RandomLayout(random, bs), blocks, 3, random);
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     std::iota(table.begin(), table.end(), 0);
@@ -140,7 +143,8 @@ TEST(RowsTest, RefusesWhatIsOutside) {
   // The first error, also when two threads find one each.
   std::vector<int64_t> two = {0, 99, -1, -1, 98, 1};
   EXPECT_EQ(Refusal(StoreRows(dense, std::span<const int64_t>(two), part, kThreads)), "slot_mapping[1] is 99; the cache has 12 slots");
-  EXPECT_NE(Refusal(StoreRows({rows, 7, 448, 448}, std::span<const int64_t>(), part)).find("7 rows of 448 bytes, 448 bytes apart, don't fit in its 2688"),
+  EXPECT_NE(Refusal(StoreRows({rows, 7, 448, 448}, std::span<const int64_t>(), part))
+                .find("7 rows of 448 bytes, 448 bytes apart, don't fit in its 2688"),
             std::string::npos);
   EXPECT_EQ(Refusal(StoreRows({rows, 6, 440, 448}, std::span<const int64_t>(), part)), "rows of 440 bytes can't become rows of 448");
   PartRows<std::byte> wrong = part;
@@ -163,7 +167,8 @@ TEST(RowsTest, RefusesWhatIsOutside) {
   EXPECT_EQ(load({}, {7}, 2), "seq_lens[0] is 7; there is room for 6 tokens, 0 are taken");
   EXPECT_EQ(load({}, {-1}, 2), "seq_lens[0] is -1; there is room for 6 tokens, 0 are taken");
   EXPECT_EQ(load({-1}, {1}, 2), "first[0] is -1; it must not be negative");
-  EXPECT_EQ(load({INT64_MAX}, {1}, 2), "token 9223372036854775807: request 0 needs column 2305843009213693951 of the block table, which has 2");
+  EXPECT_EQ(load({INT64_MAX}, {1}, 2),
+            "token 9223372036854775807: request 0 needs column 2305843009213693951 of the block table, which has 2");
   EXPECT_EQ(load({}, {1, 1, 1}, 2), "3 requests, but the block table has 2 rows");
   EXPECT_EQ(load({1}, {1, 1}, 2), "1 first tokens for 2 requests");
   EXPECT_NE(load({}, {1}, 3).find("doesn't fit in its 4 entries"), std::string::npos);

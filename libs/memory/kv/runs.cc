@@ -43,10 +43,12 @@ absl::StatusOr<std::vector<CopyRun>> MergeBlocks(std::span<const BlockPair> pair
   for (size_t i = 0; i < pairs.size(); ++i) {
     const auto [src, dst] = pairs[i];
     if (src < 0 || src >= limits.src_blocks) {
-      return absl::InvalidArgumentError(absl::StrCat("pairs[", i, "] copies from block ", src, "; the source has ", limits.src_blocks, " blocks"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("pairs[", i, "] copies from block ", src, "; the source has ", limits.src_blocks, " blocks"));
     }
     if (dst < 0 || dst >= limits.dst_blocks) {
-      return absl::InvalidArgumentError(absl::StrCat("pairs[", i, "] copies to block ", dst, "; the destination has ", limits.dst_blocks, " blocks"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("pairs[", i, "] copies to block ", dst, "; the destination has ", limits.dst_blocks, " blocks"));
     }
     rising = rising && (i == 0 || dst > pairs[i - 1].dst);
     if (!runs.empty() && src == runs.back().src + runs.back().length && dst == runs.back().dst + runs.back().length) {

@@ -29,7 +29,8 @@ struct RunLimits {
 absl::Status CheckLimits(const RunLimits& limits);
 absl::Status SlotOutside(int64_t index, int64_t slot, int64_t num_slots);
 
-// Calls fn(CopyRun) for slots[begin, end) in order, skipping kPadSlot. `fn` has seen the runs before a slot that is outside when the error comes.
+// Calls fn(CopyRun) for slots[begin, end) in order, skipping kPadSlot. Of a slot that is outside, `fn` has seen the runs before when the
+// error comes.
 template <class Slot, class Fn>
 absl::Status ForEachRun(std::span<const Slot> slots, int64_t begin, int64_t end, const RunLimits& limits, const Fn& fn) {
   for (int64_t i = begin; i < end;) {

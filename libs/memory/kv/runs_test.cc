@@ -32,7 +32,9 @@ TEST(RunsTest, EverySlotIsCoveredOnceInOrder) {
     std::vector<int32_t> slots;
     for (int64_t n = below(40); n > 0; --n) {
       const int64_t last = slots.empty() ? -1 : slots.back();
-      slots.push_back(static_cast<int32_t>(below(4) > 0 && last >= 0 && last + 1 < limits.num_slots ? last + 1 : below(6) == 0 ? -1 : below(limits.num_slots)));
+      slots.push_back(static_cast<int32_t>(below(4) > 0 && last >= 0 && last + 1 < limits.num_slots ? last + 1
+                                           : below(6) == 0                                          ? -1
+                                                                                                    : below(limits.num_slots)));
     }
     std::vector<int32_t> seen(slots.size(), -1);
     const auto runs = MergeSlots(slots, limits);
@@ -76,8 +78,10 @@ TEST(RunsTest, PairsOfBlocksThatFollowEachOtherAreOneRun) {
   EXPECT_TRUE(MergeBlocks({}, {}).value().empty());
   EXPECT_EQ(Refusal(MergeBlocks(pairs, {9, 10}).status()), "pairs[3] copies from block 9; the source has 9 blocks");
   EXPECT_EQ(Refusal(MergeBlocks(pairs, {10, 9}).status()), "pairs[2] copies to block 9; the destination has 9 blocks");
-  EXPECT_EQ(Refusal(MergeBlocks(std::vector<BlockPair>{{-1, 0}}, {9, 9}).status()), "pairs[0] copies from block -1; the source has 9 blocks");
-  EXPECT_EQ(Refusal(MergeBlocks(std::vector<BlockPair>{{0, 4}, {1, 2}, {3, 4}}, {9, 9}).status()), "block 4 is the destination of two pairs");
+  EXPECT_EQ(Refusal(MergeBlocks(std::vector<BlockPair>{{-1, 0}}, {9, 9}).status()),
+            "pairs[0] copies from block -1; the source has 9 blocks");
+  EXPECT_EQ(Refusal(MergeBlocks(std::vector<BlockPair>{{0, 4}, {1, 2}, {3, 4}}, {9, 9}).status()),
+            "block 4 is the destination of two pairs");
   EXPECT_EQ(Refusal(MergeBlocks(std::vector<BlockPair>{{0, 4}, {1, 4}}, {9, 9}).status()), "block 4 is the destination of two pairs");
 }
 

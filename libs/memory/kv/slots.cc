@@ -18,15 +18,25 @@ template <class Slot>
 absl::Status CheckSizes(const SlotMapping& m, size_t slots) {
   const ContextParallel& cp = m.context_parallel;
   int64_t count = 0, virtual_block = 0;
-  if (m.num_blocks < 0 || m.block_size < 1) return Refuse("num_blocks = ", m.num_blocks, ", block_size = ", m.block_size, "; a block has at least one token");
-  if (cp.size < 1 || cp.rank < 0 || cp.rank >= cp.size) return Refuse("context-parallel rank ", cp.rank, " is not in [0, size = ", cp.size, ")");
-  if (cp.interleave < 1 || m.block_size % cp.interleave != 0) return Refuse("interleave = ", cp.interleave, " doesn't divide block_size = ", m.block_size);
-  if (__builtin_mul_overflow(m.block_size, cp.size, &virtual_block)) return Refuse("block_size ", m.block_size, " * ", cp.size, " ranks exceeds int64");
+  if (m.num_blocks < 0 || m.block_size < 1) {
+    return Refuse("num_blocks = ", m.num_blocks, ", block_size = ", m.block_size, "; a block has at least one token");
+  }
+  if (cp.size < 1 || cp.rank < 0 || cp.rank >= cp.size) {
+    return Refuse("context-parallel rank ", cp.rank, " is not in [0, size = ", cp.size, ")");
+  }
+  if (cp.interleave < 1 || m.block_size % cp.interleave != 0) {
+    return Refuse("interleave = ", cp.interleave, " doesn't divide block_size = ", m.block_size);
+  }
+  if (__builtin_mul_overflow(m.block_size, cp.size, &virtual_block)) {
+    return Refuse("block_size ", m.block_size, " * ", cp.size, " ranks exceeds int64");
+  }
   if (__builtin_mul_overflow(m.num_blocks, m.block_size, &count) || count - 1 > std::numeric_limits<Slot>::max()) {
     return Refuse("num_blocks ", m.num_blocks, " * block_size ", m.block_size, " is more slots than int", 8 * sizeof(Slot), " can count",
                   sizeof(Slot) == 4 ? "; use int64" : "");
   }
-  if (m.pad >= 0 || m.pad < std::numeric_limits<Slot>::min()) return Refuse("pad = ", m.pad, " must be negative, and fit in int", 8 * sizeof(Slot));
+  if (m.pad >= 0 || m.pad < std::numeric_limits<Slot>::min()) {
+    return Refuse("pad = ", m.pad, " must be negative, and fit in int", 8 * sizeof(Slot));
+  }
   if (auto status = m.block_table.Check(); !status.ok()) return status;
   if (m.query_start_loc.empty()) return absl::OkStatus();
   const auto requests = static_cast<int64_t>(m.query_start_loc.size()) - 1;
@@ -45,7 +55,8 @@ absl::Status CheckSizes(const SlotMapping& m, size_t slots) {
 
 // x / divisor and x % divisor for x >= 0; most block sizes are powers of two.
 struct Divider {
-  explicit Divider(int64_t d) : divisor(d), shift(std::has_single_bit(static_cast<uint64_t>(d)) ? std::countr_zero(static_cast<uint64_t>(d)) : -1) {}
+  explicit Divider(int64_t d)
+      : divisor(d), shift(std::has_single_bit(static_cast<uint64_t>(d)) ? std::countr_zero(static_cast<uint64_t>(d)) : -1) {}
   int64_t Divide(int64_t x) const { return shift >= 0 ? x >> shift : x / divisor; }
   int64_t divisor;
   int shift;
@@ -109,12 +120,13 @@ absl::Status Compute(const SlotMapping& m, std::span<Slot> slots) {
       }
       const int64_t column = by_block.Divide(position), offset = position - column * virtual_block;
       if (column >= m.block_table.width) {
-        return Refuse("positions[", t, "] = ", position, " of request ", r, " needs column ", column, " of the block table, which has ", m.block_table.width);
+        return Refuse("positions[", t, "] = ", position, " of request ", r, " needs column ", column, " of the block table, which has ",
+                      m.block_table.width);
       }
       const int64_t block = row[column];
       if (block < 0 || block >= m.num_blocks) {
-        return Refuse("positions[", t, "] = ", position, " of request ", r, " lies in block_table[", r, ", ", column, "], which names block ", block,
-                      "; the cache has ", m.num_blocks);
+        return Refuse("positions[", t, "] = ", position, " of request ", r, " lies in block_table[", r, ", ", column,
+                      "], which names block ", block, "; the cache has ", m.num_blocks);
       }
       const int64_t n = RunLength(m.positions.data() + t, std::min(end - t, virtual_block - offset));
       Deal(m, offset, n, block * m.block_size, slots.data() + t);

@@ -5,7 +5,8 @@
 //
 //   slot = block_table[request, position / block_size] * block_size + position % block_size
 //
-// With decode context parallelism over `size` ranks a table's block stands for block_size * size tokens, dealt out in groups of `interleave`:
+// With decode context parallelism over `size` ranks a table's block stands for block_size * size tokens, dealt out in groups of
+// `interleave`:
 //
 //   o = position % (block_size * size),   rank = o / interleave % size
 //   slot = block_table[request, position / (block_size * size)] * block_size + o / (interleave * size) * interleave + o % interleave
@@ -26,7 +27,7 @@ struct ContextParallel {
 };
 
 struct SlotMapping {
-  // Token t of request r: query_start_loc[r] <= t < query_start_loc[r + 1]. Starts at 0, never falls; padded requests repeat the last entry.
+  // Token t of request r: query_start_loc[r] <= t < query_start_loc[r + 1]. Starts at 0, never falls; padded requests repeat the last.
   std::span<const int32_t> query_start_loc;  // [requests + 1], or empty for no request
   std::span<const int64_t> positions;        // [>= tokens]; -1: a token that isn't kept
   BlockTableView block_table;                // [>= requests, width]

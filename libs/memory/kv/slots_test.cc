@@ -24,15 +24,22 @@ struct Batch {
   ContextParallel cp;
 
   SlotMapping Mapping() const {
-    return {.query_start_loc = starts, .positions = positions, .block_table = {table, requests, width, width}, .num_blocks = num_blocks, .block_size = block_size,
-            .context_parallel = cp, .pad = kPadSlot};
+    return {.query_start_loc = starts,
+            .positions = positions,
+            .block_table = {table, requests, width, width},
+            .num_blocks = num_blocks,
+            .block_size = block_size,
+            .context_parallel = cp,
+            .pad = kPadSlot};
   }
   int64_t tokens() const { return starts.back(); }
 };
 
 Batch RandomBatch(uint64_t seed) {
   std::mt19937_64 random(seed);
-  const auto between = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1)); };
+  const auto between = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
   Batch b;
   const int64_t sizes[] = {1, 2, 3, 8, 12, 16, 128};
   b.block_size = sizes[between(0, 6)];
@@ -67,7 +74,8 @@ std::vector<int64_t> Naive(const Batch& b) {
       if (p < 0 || p % v / b.cp.interleave % b.cp.size != b.cp.rank) {
         slots.push_back(-1);
       } else {
-        slots.push_back(int64_t{b.table[r * b.width + p / v]} * b.block_size + p % v / (b.cp.interleave * b.cp.size) * b.cp.interleave + p % v % b.cp.interleave);
+        slots.push_back(int64_t{b.table[r * b.width + p / v]} * b.block_size + p % v / (b.cp.interleave * b.cp.size) * b.cp.interleave +
+                        p % v % b.cp.interleave);
       }
     }
   }
@@ -161,8 +169,13 @@ TEST(SlotsTest, AMillionTokensTimes256) {
   std::iota(table.begin(), table.end(), 0);
   std::iota(starts.begin(), starts.end(), 0);
   std::vector<int64_t> positions(kRequests, kTokens - 1), slots(kRequests);
-  SlotMapping m = {.query_start_loc = starts, .positions = positions, .block_table = {table, kRequests, kWidth, kWidth}, .num_blocks = kRequests * kWidth,
-                   .block_size = kBs, .context_parallel = {}, .pad = kPadSlot};
+  SlotMapping m = {.query_start_loc = starts,
+                   .positions = positions,
+                   .block_table = {table, kRequests, kWidth, kWidth},
+                   .num_blocks = kRequests * kWidth,
+                   .block_size = kBs,
+                   .context_parallel = {},
+                   .pad = kPadSlot};
   ASSERT_TRUE(ComputeSlots(m, std::span<int64_t>(slots)).ok());
   for (int64_t r = 0; r < kRequests; ++r) ASSERT_EQ(slots[r], (r + 1) * kTokens - 1);
   std::vector<int32_t> narrow(kRequests);
@@ -173,14 +186,21 @@ TEST(SlotsTest, AMillionTokensTimes256) {
 TEST(SlotsTest, TheLargestNumbers) {
   const int32_t table[] = {INT32_MAX}, starts[] = {0, 1};
   int64_t positions[] = {(int64_t{1} << 30) - 1}, slots[1];
-  SlotMapping m = {.query_start_loc = starts, .positions = positions, .block_table = {table, 1, 1, 1}, .num_blocks = int64_t{1} << 31, .block_size = int64_t{1} << 30,
-                   .context_parallel = {}, .pad = INT64_MIN};
+  SlotMapping m = {.query_start_loc = starts,
+                   .positions = positions,
+                   .block_table = {table, 1, 1, 1},
+                   .num_blocks = int64_t{1} << 31,
+                   .block_size = int64_t{1} << 30,
+                   .context_parallel = {},
+                   .pad = INT64_MIN};
   ASSERT_TRUE(ComputeSlots(m, std::span<int64_t>(slots)).ok());
   EXPECT_EQ(slots[0], (int64_t{1} << 61) - 1);
   int32_t narrow[1];
   EXPECT_NE(Refusal(ComputeSlots(m, std::span<int32_t>(narrow))).find("more slots than int32 can count; use int64"), std::string::npos);
   positions[0] = INT64_MAX;
-  EXPECT_NE(Refusal(ComputeSlots(m, std::span<int64_t>(slots))).find("positions[0] = 9223372036854775807 of request 0 needs column 8589934591"), std::string::npos);
+  EXPECT_NE(
+      Refusal(ComputeSlots(m, std::span<int64_t>(slots))).find("positions[0] = 9223372036854775807 of request 0 needs column 8589934591"),
+      std::string::npos);
   m.num_blocks = INT64_MAX;
   EXPECT_NE(Refusal(ComputeSlots(m, std::span<int64_t>(slots))).find("more slots than int64"), std::string::npos);
   m.num_blocks = 1, m.context_parallel.size = INT64_MAX;
@@ -197,8 +217,13 @@ TEST(SlotsTest, RefusesEachIndexOutsideItsTable) {
   const std::vector<int32_t> table = {3, -1, 5, 9}, starts = {0, 2, 3};
   const std::vector<int64_t> positions = {0, 3, 4};
   std::vector<int64_t> slots(3);
-  const SlotMapping good = {.query_start_loc = starts, .positions = positions, .block_table = {table, 2, 2, 2}, .num_blocks = 10, .block_size = 4,
-                            .context_parallel = {}, .pad = -1};
+  const SlotMapping good = {.query_start_loc = starts,
+                            .positions = positions,
+                            .block_table = {table, 2, 2, 2},
+                            .num_blocks = 10,
+                            .block_size = 4,
+                            .context_parallel = {},
+                            .pad = -1};
   const auto refusal = [&](auto change) {
     SlotMapping m = good;
     change(m);
@@ -207,13 +232,16 @@ TEST(SlotsTest, RefusesEachIndexOutsideItsTable) {
   ASSERT_TRUE(ComputeSlots(good, std::span<int64_t>(slots)).ok());
   EXPECT_EQ(slots, (std::vector<int64_t>{12, 15, 36}));
   const std::vector<int64_t> beyond = {0, 8, 4}, unwritten = {0, 4, 4}, negative = {0, -2, 4};
-  EXPECT_EQ(refusal([&](auto& m) { m.positions = beyond; }), "slot mapping: positions[1] = 8 of request 0 needs column 2 of the block table, which has 2");
+  EXPECT_EQ(refusal([&](auto& m) { m.positions = beyond; }),
+            "slot mapping: positions[1] = 8 of request 0 needs column 2 of the block table, which has 2");
   EXPECT_EQ(refusal([&](auto& m) { m.positions = unwritten; }),
             "slot mapping: positions[1] = 4 of request 0 lies in block_table[0, 1], which names block -1; the cache has 10");
   EXPECT_EQ(refusal([&](auto& m) { m.num_blocks = 9; }),
             "slot mapping: positions[2] = 4 of request 1 lies in block_table[1, 1], which names block 9; the cache has 9");
-  EXPECT_EQ(refusal([&](auto& m) { m.positions = negative; }), "slot mapping: positions[1] of request 0 is -2; only -1 marks a token that isn't kept");
-  EXPECT_EQ(refusal([&](auto& m) { m.positions = m.positions.first(2); }), "slot mapping: the requests have 3 tokens, but there are 2 positions");
+  EXPECT_EQ(refusal([&](auto& m) { m.positions = negative; }),
+            "slot mapping: positions[1] of request 0 is -2; only -1 marks a token that isn't kept");
+  EXPECT_EQ(refusal([&](auto& m) { m.positions = m.positions.first(2); }),
+            "slot mapping: the requests have 3 tokens, but there are 2 positions");
   EXPECT_EQ(refusal([&](auto& m) { m.block_table.rows = 1; }), "slot mapping: 2 requests, but the block table has 1 rows");
   EXPECT_NE(refusal([&](auto& m) { m.block_table.stride = 3; }).find("doesn't fit in its 4 entries"), std::string::npos);
   EXPECT_EQ(refusal([&](auto& m) { m.context_parallel = {2, 2, 1}; }), "slot mapping: context-parallel rank 2 is not in [0, size = 2)");
@@ -223,12 +251,14 @@ TEST(SlotsTest, RefusesEachIndexOutsideItsTable) {
   const std::vector<int32_t> falls = {0, 2, 1}, late = {1, 2, 3};
   EXPECT_EQ(refusal([&](auto& m) { m.query_start_loc = falls; }), "slot mapping: query_start_loc[2] is 1, less than the one before, 2");
   EXPECT_EQ(refusal([&](auto& m) { m.query_start_loc = late; }), "slot mapping: query_start_loc[0] is 1; it must be 0");
-  EXPECT_EQ(Refusal(ComputeSlots(good, std::span<int64_t>(slots).first(2))), "slot mapping: the requests have 3 tokens, but there is room for 2 slots");
+  EXPECT_EQ(Refusal(ComputeSlots(good, std::span<int64_t>(slots).first(2))),
+            "slot mapping: the requests have 3 tokens, but there is room for 2 slots");
 }
 
 TEST(SlotsTest, EmptyBatches) {
   std::vector<int64_t> slots = {5, 6};
-  SlotMapping m = {.query_start_loc = {}, .positions = {}, .block_table = {}, .num_blocks = 0, .block_size = 1, .context_parallel = {}, .pad = -3};
+  SlotMapping m = {
+      .query_start_loc = {}, .positions = {}, .block_table = {}, .num_blocks = 0, .block_size = 1, .context_parallel = {}, .pad = -3};
   ASSERT_TRUE(ComputeSlots(m, std::span<int64_t>(slots)).ok());
   EXPECT_EQ(slots, (std::vector<int64_t>{-3, -3}));
   const int32_t starts[] = {0, 0, 0};

@@ -44,7 +44,8 @@ struct TestCache {
   }
   std::vector<MutableBlocks> planes() {
     std::vector<MutableBlocks> views;
-    for (int64_t i = 0; i < layout.num_planes; ++i) views.push_back({bytes[i], num_blocks, layout.page_bytes[static_cast<size_t>(i)], stride[i]});
+    for (int64_t i = 0; i < layout.num_planes; ++i)
+      views.push_back({bytes[i], num_blocks, layout.page_bytes[static_cast<size_t>(i)], stride[i]});
     return views;
   }
   std::vector<ConstBlocks> const_planes() {
@@ -54,8 +55,8 @@ struct TestCache {
   // Byte c of the row of a part, by the formula in layout.h.
   std::byte& at(int64_t part, int64_t block, int64_t token, int64_t c) {
     const Part& p = layout.parts[static_cast<size_t>(part)];
-    return bytes[p.plane][static_cast<size_t>(block * stride[p.plane] + p.offset + token * p.rows.token_stride + c / p.rows.chunk_bytes * p.rows.chunk_stride +
-                                              c % p.rows.chunk_bytes)];
+    return bytes[p.plane][static_cast<size_t>(block * stride[p.plane] + p.offset + token * p.rows.token_stride +
+                                              c / p.rows.chunk_bytes * p.rows.chunk_stride + c % p.rows.chunk_bytes)];
   }
 
   PageLayout layout;

@@ -41,8 +41,8 @@ absl::StatusOr<TokenCopy> TokenCopy::Create(const RowGeometry& a, const RowGeome
   copy.gather_ = to.chunk_bytes > from.chunk_bytes;
   copy.pieces_.reserve(static_cast<size_t>(from.row_bytes / copy.piece_bytes_));
   for (int64_t c = 0; c < from.row_bytes; c += copy.piece_bytes_) copy.pieces_.push_back({from.ByteOffset(0, c), to.ByteOffset(0, c)});
-  // A tile is as wide as the larger chunk, beyond which no piece is near another on either side. What gathers many chunks takes some lines of a
-  // row at a time: chunks that lie a power of two apart would push each other out of the cache.
+  // A tile is as wide as the larger chunk, beyond which no piece is near another on either side. What gathers many chunks takes some lines
+  // of a row at a time: chunks that lie a power of two apart would push each other out of the cache.
   const int64_t larger = std::max(from.chunk_bytes, to.chunk_bytes), smaller = std::min(from.chunk_bytes, to.chunk_bytes);
   int64_t width = larger % smaller == 0 ? larger : from.row_bytes;
   if (copy.gather_ && width == larger && width > kTileWidth && width % kTileWidth == 0 && kTileWidth % smaller == 0) width = kTileWidth;
@@ -71,7 +71,8 @@ void TokenCopy::RunTiles(const std::byte* from, std::byte* to, int64_t tokens, c
       }
       if (gather_) {
         for (int64_t t = 0; t < n; ++t) {
-          for (int64_t p = 0; p < tile_pieces_; ++p) copy(out + t * to_stride_ + pieces[p].to, in + t * from_stride_ + pieces[p].from, ahead);
+          for (int64_t p = 0; p < tile_pieces_; ++p)
+            copy(out + t * to_stride_ + pieces[p].to, in + t * from_stride_ + pieces[p].from, ahead);
         }
       } else {
         for (int64_t p = 0; p < tile_pieces_; ++p) {
@@ -117,7 +118,8 @@ void TokenCopy::Run(const std::byte* from, std::byte* to, int64_t tokens) const 
     return;
   }
   WithPieceBytes([&](auto bytes) {
-    RunTiles(from, to, tokens, nullptr, [bytes](std::byte* out, const std::byte* in, int64_t) { std::memcpy(out, in, static_cast<size_t>(bytes)); });
+    RunTiles(from, to, tokens, nullptr,
+             [bytes](std::byte* out, const std::byte* in, int64_t) { std::memcpy(out, in, static_cast<size_t>(bytes)); });
   });
 }
 

@@ -23,8 +23,8 @@ class TokenCopy {
   // `tokens` rows; `from` and `to` point to the first byte of the first token's row.
   void Run(const std::byte* from, std::byte* to, int64_t tokens) const;
 
-  // For copies that exceed the caches: the destination is written past them (so that memory isn't read before it is written), and the source
-  // is prefetched, a tile ahead. `next`: what the next call will read; may be null, and needn't be valid.
+  // For copies that exceed the caches: the destination is written past them (so that memory isn't read before it is written), and the
+  // source is prefetched, a tile ahead. `next`: what the next call will read; may be null, and needn't be valid.
   void Stream(const std::byte* from, std::byte* to, int64_t tokens, const std::byte* next) const;
 
  private:

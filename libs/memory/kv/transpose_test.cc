@@ -26,7 +26,14 @@ std::vector<PageLayout> Forms(const KvShape& s) {
 // Every pair of layouts, there and back; each byte compared with the formula's place.
 TEST(TransposeTest, RoundTripsBitForBitBetweenAllLayouts) {
   Random random(1);
-  for (const KvShape& shape : {KvShape{1, 16, 1}, {2, 128, 16}, {8, 64, 33}, {3, 80, 7}, {3, 24, 20}, {4, 8, 5}, {2, 96, 130, Element::kInt8}, {5, 32, 17, Element::kFloat32}}) {
+  for (const KvShape& shape : {KvShape{1, 16, 1},
+                               {2, 128, 16},
+                               {8, 64, 33},
+                               {3, 80, 7},
+                               {3, 24, 20},
+                               {4, 8, 5},
+                               {2, 96, 130, Element::kInt8},
+                               {5, 32, 17, Element::kFloat32}}) {
     const auto forms = Forms(shape);
     ASSERT_GE(forms.size(), 4u);
     for (const PageLayout& a : forms) {
@@ -71,7 +78,8 @@ TEST(TransposeTest, ManyBlocksAtOnceAreLikeOneByOne) {
           for (int64_t i = 0; i < blocks; ++i) pairs.push_back({blocks - 1 - i, (i + 3) % blocks});
           ASSERT_TRUE(TransposeBlocks({&source, from.const_planes()}, {&destination, whole.planes()}, pairs).ok());
           for (const BlockPair& pair : pairs) {
-            ASSERT_TRUE(TransposeBlocks({&source, from.const_planes()}, {&destination, single.planes()}, std::vector<BlockPair>{pair}).ok());
+            ASSERT_TRUE(
+                TransposeBlocks({&source, from.const_planes()}, {&destination, single.planes()}, std::vector<BlockPair>{pair}).ok());
           }
           ASSERT_TRUE(whole.bytes[0] == single.bytes[0]) << Describe(source) << Describe(destination) << gap;
         }
@@ -92,7 +100,8 @@ TEST(TransposeTest, RunsCrossBlocksOfDifferentSizes) {
     std::vector<CopyRun> runs;
     int64_t dst = Between(random, 0, 9);
     while (true) {
-      const int64_t src = Between(random, 0, from.num_blocks * a.block_size), length = Between(random, 0, from.num_blocks * a.block_size - src);
+      const int64_t src = Between(random, 0, from.num_blocks * a.block_size),
+                    length = Between(random, 0, from.num_blocks * a.block_size - src);
       if (dst + length > to.num_blocks * b.block_size) break;
       runs.push_back({src, dst, length});
       dst += length + 1;
@@ -146,7 +155,14 @@ TEST(TransposeTest, RefusesWhatDoesNotFit) {
 
   const auto source = *RowsOf<const std::byte>(a, 0, from.bytes[0], 3);
   const auto destination = *RowsOf<std::byte>(b, 0, to.bytes[0], 2);
-  for (const CopyRun& run : {CopyRun{48, 0, 1}, {0, 32, 1}, {-1, 0, 1}, {0, -1, 1}, {0, 0, -1}, {0, 0, 33}, {0, 0, INT64_MAX}, {INT64_MAX, INT64_MAX, INT64_MAX}}) {
+  for (const CopyRun& run : {CopyRun{48, 0, 1},
+                             {0, 32, 1},
+                             {-1, 0, 1},
+                             {0, -1, 1},
+                             {0, 0, -1},
+                             {0, 0, 33},
+                             {0, 0, INT64_MAX},
+                             {INT64_MAX, INT64_MAX, INT64_MAX}}) {
     EXPECT_NE(Refusal(TransposeRuns(source, destination, std::vector<CopyRun>{{0, 0, 1}, run})).find("runs[1] moves"), std::string::npos);
   }
   EXPECT_TRUE(TransposeRuns(source, destination, std::vector<CopyRun>{{48, 32, 0}}).ok());

@@ -40,29 +40,30 @@ absl::Status Check(std::string_view what, const PartRows<const std::byte>& r) {
   if (!extent.ok()) return absl::InvalidArgumentError(absl::StrCat(what, ": ", extent.status().message()));
   int64_t slots = 0;
   if (__builtin_mul_overflow(r.num_blocks, r.block_size, &slots)) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " has ", r.num_blocks, " blocks of ", r.block_size, " tokens: more than int64 slots"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has ", r.num_blocks, " blocks of ", r.block_size, " tokens: more than int64 slots"));
   }
   // Planes may share pages (K and V of one block), so that a stride says nothing about what lies between two blocks; but no block may reach
   // into the next one's rows of this part, or two slots would be one.
   return CheckExtent(what, "block", r.num_blocks, *extent, r.block_stride, r.bytes.size());
 }
 
-absl::Status OutsideTable(std::string_view what, int64_t index, int64_t value, std::string_view table, int64_t limit, std::string_view unit) {
-  return absl::InvalidArgumentError(absl::StrCat(what, "[", index, "] is ", value, "; ", table, " has ", limit, " ", unit));
-}
-
 template <class Byte>
-absl::StatusOr<PartRows<Byte>> RowsOf(const PageLayout& layout, int64_t part, std::span<Byte> plane, int64_t num_blocks, int64_t block_stride) {
+absl::StatusOr<PartRows<Byte>> RowsOf(const PageLayout& layout, int64_t part, std::span<Byte> plane, int64_t num_blocks,
+                                      int64_t block_stride) {
   if (auto status = Validate(layout); !status.ok()) return status;
   if (part < 0 || part >= layout.num_parts) {
-    return absl::InvalidArgumentError(absl::StrCat("layout ", layout.name, " has ", layout.num_parts, " parts; part ", part, " is none of them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout ", layout.name, " has ", layout.num_parts, " parts; part ", part, " is none of them"));
   }
   const Part& p = layout.parts[static_cast<size_t>(part)];
   const int64_t page = layout.page_bytes[static_cast<size_t>(p.plane)], stride = block_stride == 0 ? page : block_stride;
   const Blocks<const std::byte> pages{plane, num_blocks, page, stride};
   if (auto status = Check(layout.name, pages); !status.ok()) return status;
-  const PartRows<Byte> rows{num_blocks == 0 ? plane : plane.subspan(static_cast<size_t>(p.offset)), num_blocks, layout.block_size, stride, p.rows};
-  if (auto status = Check(layout.name, PartRows<const std::byte>{rows.bytes, num_blocks, layout.block_size, stride, p.rows}); !status.ok()) return status;
+  const PartRows<Byte> rows{num_blocks == 0 ? plane : plane.subspan(static_cast<size_t>(p.offset)), num_blocks, layout.block_size, stride,
+                            p.rows};
+  const PartRows<const std::byte> checked{rows.bytes, num_blocks, layout.block_size, stride, p.rows};
+  if (auto status = Check(layout.name, checked); !status.ok()) return status;
   return rows;
 }
 

@@ -60,12 +60,10 @@ absl::Status Check(std::string_view what, const ConstBlocks& blocks);
 absl::Status Check(std::string_view what, const PartRows<const std::byte>& rows);
 absl::Status Check(std::string_view what, const DenseRows<const std::byte>& rows);
 
-// InvalidArgument if [index] of `what` is outside [0, limit): "what[index] is value; limit_name has limit".
-absl::Status OutsideTable(std::string_view what, int64_t index, int64_t value, std::string_view table, int64_t limit, std::string_view unit);
-
 // The part's rows in a plane of `num_blocks` pages. `block_stride` 0: no gap between pages.
 template <class Byte>
-absl::StatusOr<PartRows<Byte>> RowsOf(const PageLayout& layout, int64_t part, std::span<Byte> plane, int64_t num_blocks, int64_t block_stride = 0);
+absl::StatusOr<PartRows<Byte>> RowsOf(const PageLayout& layout, int64_t part, std::span<Byte> plane, int64_t num_blocks,
+                                      int64_t block_stride = 0);
 
 extern template absl::StatusOr<PartRows<std::byte>> RowsOf(const PageLayout&, int64_t, std::span<std::byte>, int64_t, int64_t);
 extern template absl::StatusOr<PartRows<const std::byte>> RowsOf(const PageLayout&, int64_t, std::span<const std::byte>, int64_t, int64_t);

@@ -36,8 +36,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--heads", type=int, default=8, help="KV heads (gqa); default 8")
     p.add_argument("--dim", type=int, default=128, help="elements of a head (gqa); default 128")
     p.add_argument("--block-size", type=int, default=128, help="tokens per page; default 128")
-    p.add_argument("--order", default="token", choices=("token", "head", "fractal"), help="gqa and mla: token-major, head-major or NZ; default token")
-    p.add_argument("--element", default="bf16", choices=("bytes", "int8", "e4m3", "fp16", "bf16", "fp32"), help="gqa, mla and shared; default bf16")
+    p.add_argument("--order", default="token", choices=("token", "head", "fractal"),
+                   help="gqa and mla: token-major, head-major or NZ; default token")
+    p.add_argument("--element", default="bf16", choices=("bytes", "int8", "e4m3", "fp16", "bf16", "fp32"),
+                   help="gqa, mla and shared; default bf16")
     p.add_argument("--page-bytes", type=int, help="pad the page to so many bytes, as a group of a hybrid model")
     p.add_argument("--svg", type=pathlib.Path, default=pathlib.Path("page.svg"), help="where the picture goes; default page.svg here")
     return p

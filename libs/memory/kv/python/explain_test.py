@@ -17,7 +17,8 @@ def boxes(svg):
     for rect in root.iter(ns + "rect"):
         title = rect.find(ns + "title")
         if title is not None:
-            found.append(((float(rect.get("x")) - page_picture.LEFT) / page_picture.WIDTH, float(rect.get("width")) / page_picture.WIDTH, title.text))
+            x, width = float(rect.get("x")) - page_picture.LEFT, float(rect.get("width"))
+            found.append((x / page_picture.WIDTH, width / page_picture.WIDTH, title.text))
     return found
 
 
@@ -35,6 +36,14 @@ def test_a_row_is_to_scale():
     drawn = {title: (x, width) for x, width, title in boxes(page_picture.picture(jumar_kv.packed640(128)))}
     for title, first, size in (("rope: 128 (bf16)", 0, 128), ("values: 448 (e4m3)", 128, 448), ("scales: 7 (e8m0)", 576, 7)):
         assert drawn[title] == pytest.approx((first / 640, size / 640), abs=1e-4)
+
+
+def test_a_page_shows_each_row():
+    drawn = {title: (x, width) for x, width, title in boxes(page_picture.picture(jumar_kv.split584(64)))}
+    page = jumar_kv.split584(64).block_bytes
+    assert drawn["rope of token 3: 128 bytes from 2176"] == pytest.approx((2176 / page, 128 / page), abs=1e-4)
+    assert drawn["scales: 512 bytes from 36864"] == pytest.approx((36864 / page, 512 / page), abs=1e-4)
+    assert "300 rows of rope | values | scales" in {title for _, _, title in boxes(page_picture.picture(jumar_kv.packed640(300)))}
 
 
 def test_sections_are_where_the_bytes_are():

@@ -63,8 +63,8 @@ def batches(draw):
 def test_slot_mapping_is_its_formula(batch, tail):
     bs, size, interleave, starts, positions, table = batch
     for rank in range(size):
-        got = jumar_kv.slot_mapping(starts, np.array(positions, dtype=np.int64), table, bs, table.size, total=len(positions) + tail, cp_size=size, cp_rank=rank,
-                                    interleave=interleave)
+        got = jumar_kv.slot_mapping(starts, np.array(positions, dtype=np.int64), table, bs, table.size, total=len(positions) + tail,
+                                    cp_size=size, cp_rank=rank, interleave=interleave)
         want = []
         for r in range(len(starts) - 1):
             for p in positions[starts[r] : starts[r + 1]]:
@@ -194,7 +194,8 @@ def test_refusals():
         (ValueError, 'order "row" is none of fractal, head, token', lambda: jumar_kv.separate_kv(1, 64, 16, "row")),
         (ValueError, r"block = 4 is not in \[0, num_blocks = 4\)", lambda: layout.locate(4, 4, 0)),
         (KeyError, "has no part k", lambda: layout.locate(4, 0, 0, part="k")),
-        (ValueError, r"slot_mapping\[1\] is 32; the cache has 32 slots", lambda: jumar_kv.store_rows(rows, [0, 32], planes, layout, "values")),
+        (ValueError, r"slot_mapping\[1\] is 32; the cache has 32 slots",
+         lambda: jumar_kv.store_rows(rows, [0, 32], planes, layout, "values")),
         (ValueError, "plane 0 has pages of 639 bytes", lambda: jumar_kv.store_rows(rows, [0], [planes[0][:, :639]], layout, "values")),
         (ValueError, "rows of 448 bytes can't become rows of 128", lambda: jumar_kv.store_rows(rows, [0], planes, layout, "rope")),
         (ValueError, "there are 0 planes", lambda: jumar_kv.store_rows(rows, [0], [], layout)),

@@ -53,7 +53,8 @@ std::vector<T> Integers(const py::handle& object, const char* name) {
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t value = wide.data()[i];
     if (value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) {
-      throw py::value_error(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(value) + ", which int" + std::to_string(8 * sizeof(T)) + " can't hold");
+      throw py::value_error(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(value) + ", which int" +
+                            std::to_string(8 * sizeof(T)) + " can't hold");
     }
     out[i] = static_cast<T>(value);
   }
@@ -63,7 +64,9 @@ std::vector<T> Integers(const py::handle& object, const char* name) {
 // An [n, 2] table of (source, destination).
 inline std::vector<BlockPair> Pairs(const py::handle& object) {
   const py::array array = py::array::ensure(object);
-  if (!array || (array.size() > 0 && (array.ndim() != 2 || array.shape(1) != 2))) throw py::value_error("pairs must be [n, 2]: (source block, destination block)");
+  if (!array || (array.size() > 0 && (array.ndim() != 2 || array.shape(1) != 2))) {
+    throw py::value_error("pairs must be [n, 2]: (source block, destination block)");
+  }
   const auto flat = Integers<int64_t>(array, "pairs");
   std::vector<BlockPair> pairs;
   for (size_t i = 0; i + 1 < flat.size(); i += 2) pairs.push_back({flat[i], flat[i + 1]});

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 WIDTH, LEFT, BAR = 1100, 40, 46
 COLORS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1")
+TICK_LINES = 3
+MAX_ROWS = 256  # that are drawn one by one
 PAD_COLOR = "#e6e6e6"
-FONT = 'font-family="sans-serif" font-size="12"'
 
 
 def grouped(number: int) -> str:
@@ -52,65 +53,73 @@ class Drawing:
         self.items: list[str] = []
         self.y = 14.0
 
-    def text(self, x: float, y: float, text: str, *, anchor: str = "start", size: int = 12, color: str = "#222", bold: bool = False) -> None:
+    def text(self, x: float, y: float, text: str, *, anchor: str = "start", size: int = 12, color: str = "#222",
+             bold: bool = False) -> None:
         weight = ' font-weight="bold"' if bold else ""
         self.items.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-family="sans-serif" font-size="{size}" fill="{color}"{weight}>{html.escape(text)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-family="sans-serif" font-size="{size}" fill="{color}"{weight}>'
+            f"{html.escape(text)}</text>"
         )
 
     def line(self, text: str, **style) -> None:
         self.y += 18
         self.text(LEFT, self.y, text, **style)
 
-    def rect(self, x: float, width: float, color: str, label: str = "", title: str = "") -> None:
+    def rect(self, x: float, width: float, color: str, label: str = "", title: str = "", edge: bool = True) -> None:
         """A box of the bar at self.y; its label only where it fits."""
+        stroke = ' stroke="#fff" stroke-width="0.75"' if edge else ""
         self.items.append(
-            f'<rect x="{x:.2f}" y="{self.y:.1f}" width="{max(width, 0.75):.2f}" height="{BAR}" fill="{color}" stroke="#fff" stroke-width="0.75">'
+            f'<rect x="{x:.2f}" y="{self.y:.1f}" width="{max(width, 0.5):.2f}" height="{BAR}" fill="{color}"{stroke}>'
             f"<title>{html.escape(title or label)}</title></rect>"
         )
         if len(label) * 7 < width:
             self.text(x + width / 2, self.y + BAR / 2 + 4, label, anchor="middle", color="#222" if color == PAD_COLOR else "#fff")
 
     def ticks(self, places: list[tuple[float, int]]) -> None:
-        """Byte offsets under the bar; a label that would touch the one before goes one line down, or is left out."""
-        ends = [-1e9, -1e9]
+        """Byte offsets under the bar; a label that would touch the one before goes some lines down, or is left out."""
+        ends = [-1e9] * TICK_LINES
         y = self.y + BAR
-        for x, value in sorted(places):
+        for x, value in sorted(set(places)):
             label = grouped(value)
             half = len(label) * 3.4
             self.items.append(f'<path d="M{x:.2f} {y} v5" stroke="#444"/>')
-            for row in range(2):
+            for row in range(TICK_LINES):
                 if x - half > ends[row] + 4:
                     self.text(x, y + 17 + 13 * row, label, anchor="middle", size=11, color="#444")
                     ends[row] = x + half
                     break
-        self.y = y + 36
+        lines = max((row for row in range(TICK_LINES) if ends[row] > 0), default=0)
+        self.y = y + 23 + 13 * lines
 
     def svg(self) -> str:
         height = self.y + 14
         body = "\n".join(self.items)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 2 * LEFT}" height="{height:.0f}" {FONT}>\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 2 * LEFT}" height="{height:.0f}">\n'
+            f'<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
         )
 
 
 def draw_page(d: Drawing, layout, plane: int, parts: list[Section], color: dict[str, str]) -> None:
     page = layout.page_bytes[plane]
     scale = WIDTH / page
-    d.line(f"page of plane {plane}: {grouped(page)} bytes, {layout.block_size} tokens", bold=True)
+    names = [" | ".join(p.name for p in s.parts) for s in parts]
+    what = ", then ".join(f"{layout.block_size} rows of {name}" for name in names)
+    d.line(f"page of plane {plane}: {grouped(page)} bytes, {what}", bold=True)
     d.y += 8
-    d.rect(LEFT, WIDTH, PAD_COLOR, title=f"padding: {page - (parts[-1].end if parts else 0)} bytes at the end")
+    d.rect(LEFT, WIDTH, PAD_COLOR, title=f"padding: {page - parts[-1].end} bytes at the end")
     marks = [(LEFT + WIDTH, page)]
-    for s in parts:
+    for s, name in zip(parts, names):
         marks += [(LEFT + s.begin * scale, s.begin), (LEFT + s.end * scale, s.end)]
-        names = " | ".join(p.name for p in s.parts)
-        if len(s.parts) > 1:  # the parts' shares as bands over the whole section
-            x = LEFT + s.begin * scale
-            stride = s.parts[0].token_stride
-            width = (s.end - s.begin) * scale
-            for p in s.parts:
-                d.rect(x + (p.offset - s.begin) / stride * width, p.row_bytes / stride * width, color[p.name], "", f"{names}: {layout.block_size} rows")
-            d.text(x + width / 2, d.y + BAR / 2 + 4, f"{layout.block_size} rows of {names}", anchor="middle", color="#fff", bold=True)
+        if len(s.parts) > 1:
+            if layout.block_size > MAX_ROWS:
+                d.rect(LEFT + s.begin * scale, (s.end - s.begin) * scale, color[s.parts[0].name], f"{layout.block_size} rows of {name}")
+                continue
+            for t in range(layout.block_size):
+                for p in s.parts:
+                    at = p.offset + t * p.token_stride
+                    title = f"{p.name} of token {t}: {p.row_bytes} bytes from {at}"
+                    d.rect(LEFT + at * scale, p.row_bytes * scale, color[p.name], title=title, edge=False)
             continue
         p = s.parts[0]
         chunks = p.row_bytes // p.chunk_bytes
@@ -118,7 +127,8 @@ def draw_page(d: Drawing, layout, plane: int, parts: list[Section], color: dict[
         for i in range(drawn):
             width = (s.end - s.begin) / drawn
             label = f"{p.name}" if drawn == 1 else f"{p.name}[{i}]"
-            d.rect(LEFT + (s.begin + i * width) * scale, width * scale, color[p.name], label, f"{label}: {width:.0f} bytes from {s.begin + i * width:.0f}")
+            at = s.begin + i * width
+            d.rect(LEFT + at * scale, width * scale, color[p.name], label, f"{label}: {width:.0f} bytes from {at:.0f}")
     d.ticks(marks)
 
 
