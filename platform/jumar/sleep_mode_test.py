@@ -1,6 +1,7 @@
 """Tensors, NZ weights and graphs over memory that sleeps, with torch_npu's own pools."""
 
 import gc
+from types import SimpleNamespace
 
 import jumar_sleep_allocator as allocator
 import pytest
@@ -166,6 +167,14 @@ def test_errors():
         allocator.wake(0, ["weights"])
     with pytest.raises(RuntimeError, match="99"):
         allocator.stats(99)
+
+
+def test_sleep_without_sleep_mode_says_so():
+    from jumar.worker import AscendWorker
+
+    worker = SimpleNamespace(model_config=SimpleNamespace(enable_sleep_mode=False))
+    with pytest.raises(ValueError, match="--enable-sleep-mode"):
+        AscendWorker.sleep(worker)
 
 
 def test_registering_twice_is_once():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from jumar_hostcann import probe
@@ -133,6 +135,21 @@ class AscendWorker(Worker):
             total_bytes=self.init_snapshot.total_memory,
             weight_bytes=int(self.model_runner.model_memory_usage),
             kv_cache_bytes=sum(caches.values()),
+        )
+
+    def describe_memory(self) -> dict[str, Any]:
+        """For the example and the tests of sleep mode, by collective_rpc. Bytes; `tags` is empty without sleep mode."""
+        free, total = torch.npu.mem_get_info()
+        return dict(
+            process_id=os.getpid(),
+            total_bytes=total,
+            free_bytes=free,
+            tags={
+                stats.tag: dict(
+                    size_bytes=stats.size_bytes, device_bytes=stats.device_bytes, host_bytes=stats.host_bytes
+                )
+                for stats in sleep_mode.statistics()
+            },
         )
 
 
