@@ -23,6 +23,7 @@ struct AclFunctions {
   decltype(&::aclrtFreeHost) aclrtFreeHost = nullptr;
   decltype(&::aclrtMemcpy) aclrtMemcpy = nullptr;
   decltype(&::aclGetRecentErrMsg) aclGetRecentErrMsg = nullptr;
+  decltype(&::JumarTagMemory) JumarTagMemory = nullptr;  // hostcann's; null elsewhere
 };
 
 namespace {
@@ -65,6 +66,7 @@ absl::StatusOr<const AclFunctions*> LoadFunctions() {
     JUMAR_LOAD(aclrtMemcpy)
     JUMAR_LOAD(aclGetRecentErrMsg)
 #undef JUMAR_LOAD
+    acl.JumarTagMemory = reinterpret_cast<decltype(acl.JumarTagMemory)>(dlsym(library, "JumarTagMemory"));
     return acl;
   }();
   if (!loaded.ok()) return loaded.status();
@@ -137,12 +139,14 @@ absl::Status AclVirtualMemory::Release(void* base, uint64_t) {
   return Check(acl_, "aclrtReleaseMemAddress", acl_.aclrtReleaseMemAddress(base));
 }
 
-absl::StatusOr<memory::VirtualMemory::Handle> AclVirtualMemory::CreatePhysical(uint64_t bytes) {
+absl::StatusOr<memory::VirtualMemory::Handle> AclVirtualMemory::CreatePhysical(uint64_t bytes, const std::string& tag) {
   const OnDevice on(acl_, device_);
   if (!on.status().ok()) return on.status();
   const AclPhysicalProperties properties = PropertiesOf(device_);
   void* handle = nullptr;
+  if (acl_.JumarTagMemory != nullptr) acl_.JumarTagMemory(tag.c_str());
   absl::Status status = Check(acl_, "aclrtMallocPhysical", acl_.aclrtMallocPhysical(&handle, bytes, &properties, /*flags=*/0));
+  if (acl_.JumarTagMemory != nullptr) acl_.JumarTagMemory("");
   if (!status.ok()) return status;
   return reinterpret_cast<Handle>(handle);
 }

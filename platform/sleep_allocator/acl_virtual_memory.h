@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,7 +25,7 @@ class AclVirtualMemory final : public memory::VirtualMemory {
   uint64_t granularity() const override { return granularity_; }
   absl::StatusOr<void*> Reserve(uint64_t bytes) override;
   absl::Status Release(void* base, uint64_t bytes) override;
-  absl::StatusOr<Handle> CreatePhysical(uint64_t bytes) override;
+  absl::StatusOr<Handle> CreatePhysical(uint64_t bytes, const std::string& tag) override;
   absl::Status DestroyPhysical(Handle handle) override;
   absl::Status Map(void* base, uint64_t bytes, Handle handle) override;
   absl::Status Unmap(void* base, uint64_t bytes) override;

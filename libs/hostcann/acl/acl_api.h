@@ -80,6 +80,7 @@ void aclAppLog(int32_t level, const char* function, const char* file, uint32_t l
 aclError aclsysGetCANNVersion(int32_t package, AclPackageVersion* version);
 aclError aclsysGetVersionStr(char* package, char* version);
 const char* JumarDescribeConfig();  // ours: JSON, see config.h
+void JumarTagMemory(const char* tag);  // ours: whose is the device memory that this thread takes from now on; "" ends it (memory.h)
 const char* aclrtGetSocName();
 aclError aclGetCannAttributeList(const int32_t** attributes, size_t* count);
 aclError aclGetCannAttribute(int32_t attribute, int32_t* value);

@@ -69,7 +69,7 @@ class MemoryPool final : public jumar::memory::SegmentSource {
   CachingPool& pool() { return pool_; }
   bool follows_events = true;  // kept for who asks: here a wait of the program's own is not looked at
 
-  absl::StatusOr<void*> AllocateSegment(uint64_t bytes) override { return memory_.Allocate(bytes, jumar::memory::PageSize::kHuge); }
+  absl::StatusOr<void*> AllocateSegment(uint64_t bytes) override { return memory_.Allocate(bytes, jumar::memory::PageSize::kHuge, "memory pools"); }
   absl::Status FreeSegment(void* base) override { return memory_.Free(base); }
 
  private:

@@ -163,7 +163,7 @@ absl::Status SleepPool::PutToSleep(void* base, Allocation& allocation, bool offl
 
 absl::Status SleepPool::WakeOne(void* base, Allocation& allocation) {
   if (allocation.handle == 0) {
-    const absl::StatusOr<VirtualMemory::Handle> handle = memory_.CreatePhysical(allocation.bytes);
+    const absl::StatusOr<VirtualMemory::Handle> handle = memory_.CreatePhysical(allocation.bytes, allocation.tag);
     if (!handle.ok()) return handle.status();
     allocation.handle = *handle;
   }

@@ -41,7 +41,7 @@ class VirtualMemory {
   virtual uint64_t granularity() const = 0;  // a power of two
   virtual absl::StatusOr<void*> Reserve(uint64_t bytes) = 0;
   virtual absl::Status Release(void* base, uint64_t bytes) = 0;
-  virtual absl::StatusOr<Handle> CreatePhysical(uint64_t bytes) = 0;
+  virtual absl::StatusOr<Handle> CreatePhysical(uint64_t bytes, const std::string& tag) = 0;  // the tag is for reports
   virtual absl::Status DestroyPhysical(Handle handle) = 0;
   virtual absl::Status Map(void* base, uint64_t bytes, Handle handle) = 0;
   virtual absl::Status Unmap(void* base, uint64_t bytes) = 0;

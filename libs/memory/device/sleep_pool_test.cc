@@ -45,9 +45,9 @@ class FaultyMemory final : public VirtualMemory {
     return memory_->Reserve(bytes, 0);
   }
   absl::Status Release(void* base, uint64_t bytes) override { return Fails() ? Failure() : memory_->Release(base); }
-  absl::StatusOr<Handle> CreatePhysical(uint64_t bytes) override {
+  absl::StatusOr<Handle> CreatePhysical(uint64_t bytes, const std::string& tag) override {
     if (Fails()) return Failure();
-    return memory_->CreatePhysical(bytes);
+    return memory_->CreatePhysical(bytes, tag);
   }
   absl::Status DestroyPhysical(Handle handle) override { return Fails() ? Failure() : memory_->DestroyPhysical(handle); }
   absl::Status Map(void* base, uint64_t bytes, Handle handle) override {
@@ -189,6 +189,7 @@ TEST_F(SleepPoolTest, WakingWithoutRoomLosesNothingAndCanBeRepeated) {
   void* other = memory_.device().Allocate(60 * kPage, PageSize::kHuge).value();
   const absl::Status status = pool_.Wake({});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("Held by: untagged 120.00 MiB in 1, weights 8.00 MiB in 4"), std::string::npos) << status;
   EXPECT_NE(status.message().find("nothing is lost"), std::string::npos) << status;
   EXPECT_EQ(StatsOf(pool_, "weights").num_asleep, 4u);
   ASSERT_TRUE(memory_.device().Free(other).ok());
