@@ -240,7 +240,8 @@ absl::StatusOr<MatmulTiling> SolveMatmul(const P& problem, const HardwareSpec& s
       return std::max((ToDouble(model.HbmReadBytes(grid, tile_m, tile_n, resident)) + writes) / machine->hbm_rate,
                       (ToDouble(model.L2ReadBytes(grid, tile_m, tile_n, resident)) + l2_writes) / machine->l2_rate);
     };
-    BestTiles found = SearchTiles(model.rates(), *machine, grid.box, 1, best.seconds - reduction, whole);
+    const BoxCount boxes[] = {{grid.box, 1}};
+    BestTiles found = SearchTiles(model.rates(), *machine, boxes, best.seconds - reduction, whole);
     if (found.tiles.tile_m == 0) continue;
     found.seconds += reduction;
     best = found;
