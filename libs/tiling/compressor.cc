@@ -71,14 +71,19 @@ absl::StatusOr<CompressorTiling> WithEntries(const P& problem, absl::StatusOr<Ma
     tiling.traffic.l2_read += traffic.l2_read;
     tiling.traffic.l2_write += traffic.l2_write;
     tiling.traffic.vector_bytes += traffic.vector_bytes;
-    // The phases could overlap; the last entry can't begin before its last token's row.
-    tiling.bound.vector = std::max(tiling.bound.vector, BoundRows(stream, *machine).vector);
-    tiling.bound.after += 3 * machine->step_seconds;
+    // The phases could overlap, so the bound takes the larger of what each keeps a pipe busy with.
+    const Bound rows_bound = BoundRows(stream, *machine);
+    tiling.bound.vector = rows_bound.vector;
+    tiling.bound.read_port = std::max(tiling.bound.read_port, rows_bound.read_port);
+    tiling.bound.write_port = std::max(tiling.bound.write_port, rows_bound.write_port);
+    tiling.bound.l2 += static_cast<double>(traffic.l2_read + traffic.l2_write) / machine->l2_rate;
     tiling.entries = *std::move(entries);
+    tiling.bound.hbm += static_cast<double>(earlier + traffic.hbm_write) / machine->hbm_rate;
   } else {
     tiling.prediction = Then(tiling.prediction, Predict(*machine, {}, kept, 0));
   }
   tiling.traffic.hbm_write += kept;
+  tiling.bound.hbm += static_cast<double>(kept) / machine->hbm_rate;
   return tiling;
 }
 
