@@ -57,6 +57,10 @@ absl::StatusOr<CompressorTiling> WithEntries(const P& problem, absl::StatusOr<Ma
   // Rows that no entry took yet stay in the state cache; rows that an earlier call left there come from it.
   const int64_t taken = problem.entries * problem.ratio;
   const int64_t kept = std::max<int64_t>(0, problem.tokens - taken) * RowBytes(problem), earlier = std::max<int64_t>(0, taken - problem.tokens) * RowBytes(problem);
+  // Bound: that of the projection, and what both phases together need of HBM or keep a pipe busy with, even if they overlapped.
+  const auto raise = [&bound = tiling.bound](double& term, double seconds) { term = std::max(term, seconds - bound.after); };
+  const MatmulProblem projected = CompressorProjection(problem);
+  int64_t hbm = (projected.m + projected.n) * projected.k * Bytes(problem.input);
   if (problem.entries > 0) {
     const RowStream stream = EntryStream(problem);
     absl::StatusOr<RowTiling> entries = SolveRows(stream, *machine);
@@ -71,19 +75,17 @@ absl::StatusOr<CompressorTiling> WithEntries(const P& problem, absl::StatusOr<Ma
     tiling.traffic.l2_read += traffic.l2_read;
     tiling.traffic.l2_write += traffic.l2_write;
     tiling.traffic.vector_bytes += traffic.vector_bytes;
-    // The phases could overlap, so the bound takes the larger of what each keeps a pipe busy with.
     const Bound rows_bound = BoundRows(stream, *machine);
-    tiling.bound.vector = rows_bound.vector;
-    tiling.bound.read_port = std::max(tiling.bound.read_port, rows_bound.read_port);
-    tiling.bound.write_port = std::max(tiling.bound.write_port, rows_bound.write_port);
-    tiling.bound.l2 += static_cast<double>(traffic.l2_read + traffic.l2_write) / machine->l2_rate;
+    raise(tiling.bound.vector, rows_bound.vector);
+    raise(tiling.bound.read_port, rows_bound.read_port);
+    raise(tiling.bound.write_port, rows_bound.write_port);
+    hbm += earlier + traffic.hbm_write;
     tiling.entries = *std::move(entries);
-    tiling.bound.hbm += static_cast<double>(earlier + traffic.hbm_write) / machine->hbm_rate;
   } else {
     tiling.prediction = Then(tiling.prediction, Predict(*machine, {}, kept, 0));
   }
   tiling.traffic.hbm_write += kept;
-  tiling.bound.hbm += static_cast<double>(kept) / machine->hbm_rate;
+  raise(tiling.bound.hbm, static_cast<double>(hbm + kept) / machine->hbm_rate);
   return tiling;
 }
 
