@@ -44,9 +44,9 @@ absl::StatusOr<const HardwareSpec*> FindHardware(std::string_view name) {
   return Unknown("hardware", name, near, all);
 }
 
-absl::StatusOr<const Figure*> FindFigure(std::string_view name) {
+absl::StatusOr<const SpecFigure*> FindFigure(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Figure& figure : kFigures) {
+  for (const SpecFigure& figure : kSpecFigures) {
     if (figure.name == name) return &figure;
     names.push_back(figure.name);
   }

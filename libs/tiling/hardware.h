@@ -27,7 +27,7 @@ std::span<const HardwareSpec> AllHardware();
 absl::StatusOr<const HardwareSpec*> FindHardware(std::string_view name);
 
 // By name, such as "memory_bytes_per_second". NotFound lists the names that are spelled nearly so, or all.
-absl::StatusOr<const Figure*> FindFigure(std::string_view name);
+absl::StatusOr<const SpecFigure*> FindFigure(std::string_view name);
 
 // Sets a figure that is not the table's: what a user wants to compute with instead, or in place of an unknown one. InvalidArgument if the
 // value isn't positive; NotFound as FindFigure.

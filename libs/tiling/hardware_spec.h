@@ -70,7 +70,7 @@ struct HardwareSpec {
   uint32_t formats = 0;   // of Format
   Source formats_source = Source::kNone;
 
-  // The figures: kFigures, below, says what each of them is.
+  // The figures: kSpecFigures, below, says what each of them is.
   int64_t soc_version = kUnknown;
   int64_t aic_cores = kUnknown;
   int64_t aiv_cores = kUnknown;
@@ -108,19 +108,19 @@ struct HardwareSpec {
   int64_t fractal_row_bytes = kUnknown;
   int64_t fractal_accumulator_columns = kUnknown;
 
-  std::array<Source, kNumFigures> sources = {};  // in the order of kFigures
+  std::array<Source, kNumFigures> sources = {};  // in the order of kSpecFigures
 
   constexpr bool Supports(Format format) const { return (formats & format) != 0; }
 };
 
-struct Figure {
+struct SpecFigure {
   std::string_view name;
   std::string_view unit;  // "" = a number
   std::string_view meaning;
   int64_t HardwareSpec::*value;
 };
 
-inline constexpr std::array<Figure, kNumFigures> kFigures = {{
+inline constexpr std::array<SpecFigure, kNumFigures> kSpecFigures = {{
     {"soc_version", "", "torch_npu's number for the chip", &HardwareSpec::soc_version},
     {"aic_cores", "", "cube cores", &HardwareSpec::aic_cores},
     {"aiv_cores", "", "vector cores", &HardwareSpec::aiv_cores},
@@ -163,7 +163,7 @@ inline constexpr std::array<Figure, kNumFigures> kFigures = {{
 
 constexpr size_t FigureIndex(int64_t HardwareSpec::*figure) {
   size_t index = 0;
-  while (index < kNumFigures && kFigures[index].value != figure) ++index;
+  while (index < kNumFigures && kSpecFigures[index].value != figure) ++index;
   return index;
 }
 

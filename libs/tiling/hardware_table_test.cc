@@ -19,7 +19,7 @@ static_assert(SourceOf(k910B2, &HardwareSpec::ub_bytes) == Source::kArch2201);
 
 TEST(HardwareTableTest, NoKnownFigureLacksASource) {
   for (const HardwareSpec& spec : kHardware) {
-    for (const Figure& figure : kFigures) {
+    for (const SpecFigure& figure : kSpecFigures) {
       EXPECT_EQ(spec.*figure.value == kUnknown, SourceOf(spec, figure.value) == Source::kNone) << spec.name << " " << figure.name;
       EXPECT_GE(spec.*figure.value, 0) << spec.name << " " << figure.name;
     }
@@ -48,10 +48,10 @@ TEST(HardwareTableTest, EverySourceIsDescribedAndUsed) {
 
 TEST(HardwareTableTest, FiguresAreNamedOnce) {
   std::set<std::string_view> names;
-  for (const Figure& figure : kFigures) {
+  for (const SpecFigure& figure : kSpecFigures) {
     EXPECT_TRUE(names.insert(figure.name).second) << figure.name;
     EXPECT_FALSE(figure.meaning.empty()) << figure.name;
-    EXPECT_EQ(kFigures[FigureIndex(figure.value)].name, figure.name) << "two figures share a field";
+    EXPECT_EQ(kSpecFigures[FigureIndex(figure.value)].name, figure.name) << "two figures share a field";
   }
 }
 

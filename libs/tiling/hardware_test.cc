@@ -45,7 +45,7 @@ TEST(HardwareTest, AFigureCanBeGiven) {
 TEST(HardwareTest, ShowsTheTable) {
   EXPECT_EQ(AllHardware().size(), kHardware.size());
   for (const HardwareSpec& spec : AllHardware()) EXPECT_EQ(*FindHardware(spec.name), &spec);
-  for (const Figure& figure : kFigures) EXPECT_EQ(*FindFigure(figure.name), &figure);
+  for (const SpecFigure& figure : kSpecFigures) EXPECT_EQ(*FindFigure(figure.name), &figure);
 }
 
 TEST(HardwareTest, NamesFormats) {

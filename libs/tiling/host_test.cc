@@ -21,7 +21,7 @@ TEST(HostTest, IsMeasured) {
   EXPECT_GT(host.memory_bytes_per_second, 100'000'000);
   EXPECT_GT(host.clock_hz, 100'000'000);
   EXPECT_LT(host.clock_hz, 20'000'000'000);
-  for (const Figure& figure : kFigures) {
+  for (const SpecFigure& figure : kSpecFigures) {
     EXPECT_GE(host.*figure.value, 0) << figure.name;
     EXPECT_EQ(SourceOf(host, figure.value), host.*figure.value == kUnknown ? Source::kNone : Source::kMeasured) << figure.name;
   }

@@ -50,7 +50,7 @@ HardwareSpec Replaced(const HardwareSpec& spec, const py::kwargs& figures) {
 }
 
 bool Equal(const HardwareSpec& a, const HardwareSpec& b) {
-  return a.name == b.name && std::ranges::all_of(kFigures, [&](const Figure& figure) { return a.*figure.value == b.*figure.value; });
+  return a.name == b.name && std::ranges::all_of(kSpecFigures, [&](const SpecFigure& figure) { return a.*figure.value == b.*figure.value; });
 }
 
 HardwareSpec Measure(std::optional<int> threads) {
@@ -66,11 +66,11 @@ void BindHardware(py::module_& m) {
       .def_property_readonly("where", [](const SourceNote& n) { return std::string(n.where); }, "Repository and folder, or site.")
       .def_property_readonly("says", [](const SourceNote& n) { return std::string(n.says); }, "What it says that the table takes.")
       .def("__repr__", [](const SourceNote& n) { return "Source('" + std::string(n.title) + "')"; });
-  py::class_<Figure>(m, "Figure", "What a figure of a HardwareSpec is.")
-      .def_property_readonly("name", [](const Figure& f) { return std::string(f.name); })
-      .def_property_readonly("unit", [](const Figure& f) { return std::string(f.unit); }, "'bytes/s' and the like; '' for a number.")
-      .def_property_readonly("meaning", [](const Figure& f) { return std::string(f.meaning); })
-      .def("__repr__", [](const Figure& f) { return "Figure('" + std::string(f.name) + "')"; });
+  py::class_<SpecFigure>(m, "Figure", "What a figure of a HardwareSpec is.")
+      .def_property_readonly("name", [](const SpecFigure& f) { return std::string(f.name); })
+      .def_property_readonly("unit", [](const SpecFigure& f) { return std::string(f.unit); }, "'bytes/s' and the like; '' for a number.")
+      .def_property_readonly("meaning", [](const SpecFigure& f) { return std::string(f.meaning); })
+      .def("__repr__", [](const SpecFigure& f) { return "Figure('" + std::string(f.name) + "')"; });
 
   py::class_<HardwareSpec> spec(m, "HardwareSpec",
                                 "One chip. Sizes are of one core where a core has its own; None = no public source gives the figure.");
@@ -78,7 +78,7 @@ void BindHardware(py::module_& m) {
       .def_property_readonly("architecture", [](const HardwareSpec& s) { return std::string(ArchitectureName(s.architecture)); },
                              "'A2' (910B), 'A3' (910_93), 'A5' (950), '310P' or 'host'.")
       .def_property_readonly("formats", &Formats, "Number formats that it computes with, such as 'bf16'.");
-  for (const Figure& figure : kFigures) {
+  for (const SpecFigure& figure : kSpecFigures) {
     const std::string name(figure.name), unit(figure.unit);
     const std::string doc = std::string(figure.meaning) + (unit.empty() ? "" : " (" + unit + ")");
     spec.def_property_readonly(name.c_str(), [value = figure.value](const HardwareSpec& s) { return Value(s, value); }, doc.c_str());
@@ -95,7 +95,7 @@ void BindHardware(py::module_& m) {
   m.def("find_hardware", [](const std::string& name) { return *Unwrap(FindHardware(name)); }, py::arg("name"),
         "The chip of that name, capitals or not. Raises KeyError, which lists the names that are spelled nearly so.");
   m.def("all_hardware", [] { return std::vector<HardwareSpec>(kHardware.begin(), kHardware.end()); }, "Every chip of the table.");
-  m.def("figures", [] { return std::vector<Figure>(kFigures.begin(), kFigures.end()); }, "Every figure that a HardwareSpec has.");
+  m.def("figures", [] { return std::vector<SpecFigure>(kSpecFigures.begin(), kSpecFigures.end()); }, "Every figure that a HardwareSpec has.");
   m.def("sources", [] { return std::vector<SourceNote>(kSources.begin(), kSources.end()); }, "Every source that a figure may have.");
   m.def("measure_host", &Measure, py::arg("threads") = py::none(), py::call_guard<py::gil_scoped_release>(),
         "The row 'host' of this machine, measured on so many threads (all CPUs) in about a quarter of a second.");
