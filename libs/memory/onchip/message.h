@@ -218,7 +218,7 @@ constexpr Line SpaceLine(const MapView& map, Space space) {
   line.Add(SpaceName(space)).Add(": ").Add(used).Add(" of ").Add(capacity).Add(" bytes used");
   if (capacity > 0) line.Add(" (").Add(static_cast<int64_t>(100.0 * static_cast<double>(used) / static_cast<double>(capacity) + 0.5)).Add("%)");
   line.Add(", at most ").Add(map.live_bytes[s]).Add(" alive in one step");
-  if (used > capacity) line.Add(", ").Add(used - capacity).Add(" TOO MANY");
+  if (used > capacity) line.Add(", ").Add(used - capacity).Add(" too many");
   return line;
 }
 

@@ -63,7 +63,7 @@ TEST(PlanTest, RefusesWhatIsTooLarge) {
   const Map map = PlanAll({{.name = "mask", .bytes = 20 * kKiB}, {.name = "tile", .bytes = 90 * kKiB, .policy = Policy::kDouble}});
   ExpectError(map, ErrorKind::kOverCapacity, "buffer \"tile\": it is the largest in UB at step 0, which needs 204800 of 196608 bytes");
   EXPECT_EQ(map.placements[1].copies, 2) << "still placed, to be drawn";
-  EXPECT_THAT(ErrorText(map.view()), HasSubstr("UB: 204800 of 196608 bytes used (104%), at most 204800 alive in one step, 8192 TOO MANY"));
+  EXPECT_THAT(ErrorText(map.view()), HasSubstr("UB: 204800 of 196608 bytes used (104%), at most 204800 alive in one step, 8192 too many"));
 }
 
 TEST(PlanTest, RefusesASpaceThatTheCoreHasNot) {

@@ -18,8 +18,8 @@ constexpr double kWidth = 1180, kPlotLeft = 100, kPlotWidth = 560, kLegendLeft =
 constexpr double kPlotHeight = 230, kPanelTop = 40, kPanelBottom = 50, kLegendRow = 34, kMargin = 16;
 constexpr size_t kCharactersPerLine = 150;
 
-// Colours that stay apart in most kinds of colour blindness (Okabe and Ito, lightened).
-constexpr const char* kColours[] = {"#8ecae6", "#ffd166", "#95d5b2", "#f4a6a0", "#cdb4db", "#e9c46a", "#a8dadc", "#d4a373", "#b8c0ff", "#c7c7c7"};
+// Light, for dark text; the names beside the plot say the same as the colours.
+constexpr const char* kColours[] = {"#8ecae6", "#ffd166", "#95d5b2", "#f4978e", "#cdb4db", "#ffb3c6", "#a8dadc", "#d4a373", "#b8c0ff", "#c7c7c7"};
 
 std::string Escape(const std::string& text) {
   std::string escaped;
@@ -103,7 +103,9 @@ class Panel {
     const auto column = std::lower_bound(boundaries_.begin(), boundaries_.end(), step) - boundaries_.begin();
     return kPlotLeft + kPlotWidth * static_cast<double>(column) / static_cast<double>(boundaries_.size() - 1);
   }
-  const char* Colour(int i) const { return kColours[static_cast<size_t>(i) % std::size(kColours)]; }
+  const char* Colour(int i) const {
+    return kColours[static_cast<size_t>(std::find(members_.begin(), members_.end(), i) - members_.begin()) % std::size(kColours)];
+  }
 
   std::string Columns() const {
     std::string svg;
@@ -132,13 +134,15 @@ class Panel {
       const std::string box = absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" ", left, top, width, height);
       absl::StrAppend(&svg, box, "fill=\"", Colour(i), "\" fill-opacity=\"0.85\" stroke=\"", blamed ? "#c1121f" : "#444", "\" stroke-width=\"",
                       blamed ? "2" : "0.7", "\"><title>", Escape(TableRow(map_, i).text), "</title></rect>\n");
+      double hatched = 0;
       if (end > capacity_) {
-        const double cut = std::max(Y(std::max(start, capacity_)) - top, 1.5);
-        svg += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"url(#beyond)\"/>\n", left, top, width, cut);
+        hatched = std::max(Y(std::max(start, capacity_)) - top, 1.5);
+        svg += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"url(#beyond)\"/>\n", left, top, width, hatched);
       }
       const std::string label = p.copies == 1 ? b.name.text : absl::StrCat(b.name.text, "[", copy, "]");
       if (height >= 13 && width >= 7.0 * static_cast<double>(label.size())) {
-        svg += Text(left + width / 2, top + height / 2 + 4, label, "class=\"b\" text-anchor=\"middle\"");
+        const double clear = height - hatched >= 13 ? hatched : 0;  // below the line of the capacity, if there is room
+        svg += Text(left + width / 2, top + (clear + height) / 2 + 4, label, "class=\"b\" text-anchor=\"middle\"");
       }
     }
     return svg;
@@ -163,7 +167,7 @@ class Panel {
     svg += Text(right - 4, capacity_y - 4, "capacity", "class=\"s\" text-anchor=\"end\"");
     if (broken_) {
       const double y = top_ + height_ / 12;
-      for (const double shift : {-3.0, 3.0}) svg += LineFrom(kPlotLeft - 8, y + shift + 3, kPlotLeft + 8, y + shift - 3, "stroke=\"#444\"");
+      for (const double shift : {-3.0, 3.0}) svg += LineFrom(kPlotLeft - 8, y + shift + 3, kPlotLeft + 8, y + shift - 3, "class=\"break\" stroke=\"#444\"");
     }
     return svg;
   }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "libs/memory/onchip/message.h"
 
 namespace jumar::memory::onchip {
@@ -27,6 +28,13 @@ std::string Table(const MapView& map) {
 std::string ErrorText(const MapView& map) {
   if (map.error->ok()) return "";
   return std::string(ErrorLine(map).text) + "\n" + Table(map);
+}
+
+absl::Status PlanStatus(const MapView& map) {
+  const ErrorKind kind = map.error->kind;
+  if (kind == ErrorKind::kNone) return absl::OkStatus();
+  if (kind == ErrorKind::kOverCapacity || kind == ErrorKind::kOutOfEvents) return absl::ResourceExhaustedError(ErrorText(map));
+  return absl::InvalidArgumentError(ErrorText(map));
 }
 
 }  // namespace jumar::memory::onchip

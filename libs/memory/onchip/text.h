@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "libs/memory/onchip/types.h"
 
 namespace jumar::memory::onchip {
@@ -14,6 +15,15 @@ std::string Table(const MapView& map);
 
 // What is wrong, then the table. Empty when nothing is.
 std::string ErrorText(const MapView& map);
+
+// That as a status: ResourceExhausted when a capacity or event ids don't suffice, else InvalidArgument.
+absl::Status PlanStatus(const MapView& map);
+
+// The same map with another error, such as what Verify found.
+inline MapView WithError(MapView map, const Error& error) {
+  map.error = &error;
+  return map;
+}
 
 }  // namespace jumar::memory::onchip
 
