@@ -15,6 +15,7 @@
 namespace jumar::tiling::python {
 
 void BindHardware(pybind11::module_& m);
+void BindSolvers(pybind11::module_& m);
 
 // Raises what the error is in Python: ValueError for InvalidArgument, KeyError for NotFound, MemoryError for ResourceExhausted, else
 // RuntimeError.
