@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "libs/tiling/checked.h"
 
 namespace jumar::tiling {
 namespace {
 
-constexpr int64_t kMaxWork = int64_t{1} << 61;
 constexpr int64_t kMaxCost = int64_t{1} << 40;
 constexpr int64_t kMaxHeads = int64_t{1} << 40;
 constexpr int64_t kMaxCores = 65536;
@@ -18,9 +18,7 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("balance: ", parts...));
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-absl::Status CheckProblem(const BalanceProblem& p) {
+absl::Status CheckBalance(const BalanceProblem& p) {
   if (p.query_lens.size() != p.kv_lens.size()) {
     return Invalid("query_lens has ", p.query_lens.size(), " sequences and kv_lens ", p.kv_lens.size());
   }
@@ -32,6 +30,8 @@ absl::Status CheckProblem(const BalanceProblem& p) {
   } costs[] = {{"per_row", p.cost.per_row, 1},
                {"per_block", p.cost.per_block, 0},
                {"per_block_query", p.cost.per_block_query, 0},
+               {"per_unit", p.cost.per_unit, 0},
+               {"per_unit_query", p.cost.per_unit_query, 0},
                {"per_split_piece", p.cost.per_split_piece, 0},
                {"barrier", p.cost.barrier, 0}};
   for (const auto& cost : costs) {
@@ -40,22 +40,27 @@ absl::Status CheckProblem(const BalanceProblem& p) {
     }
   }
   if (auto status = CheckView(p.query_block, p.kv_block, p.view); !status.ok()) return status;
-  if (p.cost.per_block_query > kMaxWork / p.query_block - p.cost.per_block) {
-    return Invalid("cost.per_block_query = ", p.cost.per_block_query, " for query_block = ", p.query_block, " exceeds ", kMaxWork,
-                   "; take a larger unit of time");
-  }
+  if (p.kv_unit < 1 || p.kv_block % p.kv_unit != 0) return Invalid("kv_unit = ", p.kv_unit, " doesn't divide kv_block = ", p.kv_block);
+  // A full block's: a part of every other product.
+  const auto block = Product("balance: cost of a full block", {p.query_block, std::max(p.cost.per_block_query, p.cost.per_unit_query), p.kv_block});
+  if (!block.ok()) return block.status();
   return absl::OkStatus();
 }
 
+// What a KV block costs, however full, and a unit of entries.
+struct BlockCost {
+  int64_t block = 0, unit = 0;
+};
+
 // Sequences of equal lengths, all their heads: `units` times the same rows.
 struct Group {
-  RaggedRows rows;
+  RaggedRows blocks, entries;  // in KV blocks, and in kv_units
   int64_t first_rank, units;
-  int64_t full_block_cost, tail_block_cost;  // of a KV block
+  BlockCost full, last;  // for full query blocks, and for the last one
   int64_t unit_cost;
   int64_t start;  // cost of all groups before this one
 
-  int64_t BlockCost(int64_t query_block) const { return query_block < rows.num_full() ? full_block_cost : tail_block_cost; }
+  const BlockCost& CostOf(int64_t query_block) const { return query_block < blocks.num_full() ? full : last; }
 };
 
 // A place in the list of rows. The end is {number of groups, 0, 0, 0}.
@@ -125,14 +130,13 @@ class Solver {
       if (IsEnd(at)) continue;
       int64_t room = limit;
       if (at.kv_block > 0) {
-        const Group& group = groups_[at.group];
-        const int64_t rest = group.rows.NumKvBlocks(at.query_block) - at.kv_block, block = group.BlockCost(at.query_block);
-        if (block > 0 && (room - piece) / block < rest) {
-          if (room < piece + block) return false;
-          at.kv_block += (room - piece) / block;
+        const int64_t rest = RowCost(at) + p_.cost.per_split_piece - at.kv_block * FullBlockCost(at);
+        if (rest > room) {
+          if (room < piece + FullBlockCost(at)) return false;
+          at.kv_block = std::min(at.kv_block + (room - piece) / FullBlockCost(at), groups_[at.group].blocks.NumKvBlocks(at.query_block) - 1);
           continue;
         }
-        room -= piece + rest * block;
+        room -= rest;
         at = NextRow(at);
         if (IsEnd(at) || room <= 0) continue;
       }
@@ -143,8 +147,7 @@ class Solver {
       if (cores_left == 0) return false;
       if (lazy && limit > waste && CeilDiv(work_ - done, limit - waste) <= cores_left) continue;
       room -= done - start;
-      const Group& group = groups_[at.group];
-      const int64_t block = group.BlockCost(at.query_block), blocks = group.rows.NumKvBlocks(at.query_block);
+      const int64_t block = FullBlockCost(at), blocks = groups_[at.group].blocks.NumKvBlocks(at.query_block);
       // Less than what the split itself costs isn't worth it.
       if (blocks > 1 && block > 0 && room - piece >= std::max(piece, block)) at.kv_block = std::min((room - piece) / block, blocks - 1);
     }
@@ -159,12 +162,10 @@ class Solver {
   int64_t CoreCost(int64_t core) const {
     const Cursor &begin = starts_[core], &end = starts_[core + 1];
     const int64_t piece = p_.cost.per_row + p_.cost.per_split_piece;
-    if (begin.SameRow(end)) {
-      return end.kv_block == begin.kv_block ? 0 : piece + (end.kv_block - begin.kv_block) * groups_[begin.group].BlockCost(begin.query_block);
-    }
+    if (begin.SameRow(end)) return end.kv_block == begin.kv_block ? 0 : piece + (end.kv_block - begin.kv_block) * FullBlockCost(begin);
     int64_t cost = StartOf(end) - StartOf(begin);
-    if (begin.kv_block > 0) cost += p_.cost.per_split_piece - begin.kv_block * groups_[begin.group].BlockCost(begin.query_block);
-    if (end.kv_block > 0) cost += piece + end.kv_block * groups_[end.group].BlockCost(end.query_block);
+    if (begin.kv_block > 0) cost += p_.cost.per_split_piece - begin.kv_block * FullBlockCost(begin);
+    if (end.kv_block > 0) cost += piece + end.kv_block * FullBlockCost(end);
     return cost;
   }
 
@@ -206,32 +207,35 @@ class Solver {
   absl::Status AddGroup(int64_t sequence, int64_t first_rank, int64_t count) {
     const int64_t query_len = p_.query_lens[sequence], kv_len = p_.kv_lens[sequence];
     if (auto status = CheckSequence(sequence, query_len, kv_len, p_.query_block, p_.kv_block, p_.view); !status.ok()) return status;
-    Group group = {RaggedRows(query_len, kv_len, p_.query_block, p_.kv_block, p_.view), first_rank, 0, 0, 0, 0, work_};
-    const int64_t rows = group.rows.num_query_blocks();
+    Group group = {RaggedRows(query_len, kv_len, p_.query_block, p_.kv_block, p_.view),
+                   RaggedRows(query_len, kv_len, p_.query_block, p_.kv_unit, p_.view), first_rank, 0, {}, {}, 0, work_};
+    const int64_t rows = group.blocks.num_query_blocks(), full = group.blocks.num_full(), last = group.blocks.tail();
     if (rows == 0) return absl::OkStatus();
-    group.full_block_cost = p_.cost.per_block + p_.cost.per_block_query * p_.query_block;
-    group.tail_block_cost = p_.cost.per_block + p_.cost.per_block_query * group.rows.tail();
-    const int64_t full = group.rows.num_full(), blocks = group.rows.KvBlocksBefore(full);
-    int64_t tail_cost = 0, group_cost;
-    bool overflow = __builtin_mul_overflow(blocks, group.full_block_cost, &group.unit_cost);
-    if (group.rows.tail() > 0) overflow |= __builtin_mul_overflow(group.rows.NumKvBlocks(full), group.tail_block_cost, &tail_cost);
-    overflow |= __builtin_add_overflow(group.unit_cost, tail_cost, &group.unit_cost);
-    int64_t row_cost;
-    overflow |= __builtin_mul_overflow(rows, p_.cost.per_row, &row_cost);
-    overflow |= __builtin_add_overflow(group.unit_cost, row_cost, &group.unit_cost);
-    overflow |= __builtin_mul_overflow(count, p_.heads, &group.units);
-    overflow |= __builtin_mul_overflow(group.unit_cost, group.units, &group_cost);
-    overflow |= __builtin_add_overflow(work_, group_cost, &work_);
+    group.full = {p_.cost.per_block + p_.cost.per_block_query * p_.query_block, p_.cost.per_unit + p_.cost.per_unit_query * p_.query_block};
+    group.last = {p_.cost.per_block + p_.cost.per_block_query * last, p_.cost.per_unit + p_.cost.per_unit_query * last};
+    bool overflow = __builtin_mul_overflow(count, p_.heads, &group.units);
+    const auto add = [&](int64_t number, int64_t cost) {
+      int64_t product = 0;
+      overflow = overflow || __builtin_mul_overflow(number, cost, &product) || __builtin_add_overflow(group.unit_cost, product, &group.unit_cost);
+    };
+    add(rows, p_.cost.per_row);
+    add(group.blocks.KvBlocksBefore(full), group.full.block);
+    if (group.full.unit > 0) add(group.entries.KvBlocksBefore(full), group.full.unit);
+    if (last > 0) add(group.blocks.NumKvBlocks(full), group.last.block);
+    if (last > 0 && group.last.unit > 0) add(group.entries.NumKvBlocks(full), group.last.unit);
+    int64_t group_cost = 0;
+    overflow = overflow || __builtin_mul_overflow(group.unit_cost, group.units, &group_cost) || __builtin_add_overflow(work_, group_cost, &work_);
     if (overflow || work_ > kMaxWork) {
       return Invalid("sequence ", sequence, " (", query_len, " queries, ", kv_len, " keys, ", p_.heads, " heads) brings the work above ",
                      kMaxWork, "; take larger blocks or a larger unit of time");
     }
-    dearest_block_ = std::max(dearest_block_, full > 0 ? group.full_block_cost : group.tail_block_cost);
-    // All that matters is that such a row exists.
-    for (int64_t row = std::max<int64_t>(0, rows - 2); row < rows; ++row) {
-      longest_row_ = std::max(longest_row_, p_.cost.per_row + group.rows.NumKvBlocks(row) * group.BlockCost(row));
-    }
+    const BlockCost& dearest = full > 0 ? group.full : group.last;
+    dearest_block_ = std::max(dearest_block_, dearest.block + dearest.unit * (p_.kv_block / p_.kv_unit));
     groups_.push_back(group);
+    // The longest is one of the last two: the last may have fewer queries.
+    for (int64_t row = std::max<int64_t>(0, rows - 2); row < rows; ++row) {
+      longest_row_ = std::max(longest_row_, RowCost({static_cast<int64_t>(groups_.size()) - 1, 0, row, 0}));
+    }
     return absl::OkStatus();
   }
 
@@ -246,14 +250,23 @@ class Solver {
 
   int64_t RowCost(const Cursor& at) const {
     const Group& group = groups_[at.group];
-    return p_.cost.per_row + group.rows.NumKvBlocks(at.query_block) * group.BlockCost(at.query_block);
+    const BlockCost& cost = group.CostOf(at.query_block);
+    return p_.cost.per_row + group.blocks.NumKvBlocks(at.query_block) * cost.block +
+           (cost.unit > 0 ? group.entries.NumKvBlocks(at.query_block) * cost.unit : 0);
+  }
+
+  // Of any KV block of the row but the last.
+  int64_t FullBlockCost(const Cursor& at) const {
+    const BlockCost& cost = groups_[at.group].CostOf(at.query_block);
+    return cost.block + cost.unit * (p_.kv_block / p_.kv_unit);
   }
 
   // Cost of the first rows of one unit.
   int64_t CostBefore(const Group& group, int64_t query_block) const {
     if (query_block == 0) return 0;
-    if (query_block == group.rows.num_query_blocks()) return group.unit_cost;
-    return query_block * p_.cost.per_row + group.rows.KvBlocksBefore(query_block) * group.full_block_cost;
+    if (query_block == group.blocks.num_query_blocks()) return group.unit_cost;
+    return query_block * p_.cost.per_row + group.blocks.KvBlocksBefore(query_block) * group.full.block +
+           (group.full.unit > 0 ? group.entries.KvBlocksBefore(query_block) * group.full.unit : 0);
   }
 
   // Cost of all rows before the cursor's, its own pieces not counted.
@@ -265,7 +278,7 @@ class Solver {
 
   Cursor NextRow(Cursor at) const {
     at.kv_block = 0;
-    if (++at.query_block < groups_[at.group].rows.num_query_blocks()) return at;
+    if (++at.query_block < groups_[at.group].blocks.num_query_blocks()) return at;
     at.query_block = 0;
     if (++at.unit < groups_[at.group].units) return at;
     return {at.group + 1, 0, 0, 0};
@@ -277,7 +290,7 @@ class Solver {
     const auto after = std::upper_bound(groups_.begin(), groups_.end(), cost, [](int64_t c, const Group& group) { return c < group.start; });
     const Group& group = *(after - 1);
     const int64_t unit = (cost - group.start) / group.unit_cost, rest = cost - group.start - unit * group.unit_cost;
-    int64_t low = 0, high = group.rows.num_query_blocks();  // the row starts in [low, high)
+    int64_t low = 0, high = group.blocks.num_query_blocks();  // the row starts in [low, high)
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
       (CostBefore(group, middle) <= rest ? low : high) = middle;
@@ -308,7 +321,7 @@ int64_t Bisect(int64_t low, int64_t high, Fill fill) {
 }  // namespace
 
 absl::StatusOr<int64_t> BalanceWork(const BalanceProblem& problem) {
-  if (auto status = CheckProblem(problem); !status.ok()) return status;
+  if (auto status = CheckBalance(problem); !status.ok()) return status;
   std::vector<int64_t> order;
   Solver solver(problem);
   if (auto status = solver.Prepare(order); !status.ok()) return status;
@@ -316,7 +329,7 @@ absl::StatusOr<int64_t> BalanceWork(const BalanceProblem& problem) {
 }
 
 absl::StatusOr<BalanceResult> BalanceByFixedRule(const BalanceProblem& problem) {
-  if (auto status = CheckProblem(problem); !status.ok()) return status;
+  if (auto status = CheckBalance(problem); !status.ok()) return status;
   BalanceResult result;
   Solver solver(problem);
   if (auto status = solver.Prepare(result.order); !status.ok()) return status;
@@ -326,7 +339,7 @@ absl::StatusOr<BalanceResult> BalanceByFixedRule(const BalanceProblem& problem) 
 }
 
 absl::StatusOr<BalanceResult> Balance(const BalanceProblem& problem) {
-  if (auto status = CheckProblem(problem); !status.ok()) return status;
+  if (auto status = CheckBalance(problem); !status.ok()) return status;
   BalanceResult result;
   Solver solver(problem);
   if (auto status = solver.Prepare(result.order); !status.ok()) return status;

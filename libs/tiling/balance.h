@@ -16,6 +16,7 @@
 // Sequences are taken by KV length, longest first, whatever their order in the batch: a permutation of the batch permutes the answer.
 // O(batch * log(batch) + cores * log^2(length)), whatever the lengths.
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,8 +29,10 @@ namespace jumar::tiling {
 // Any unit of time, such as cycles.
 struct BalanceCost {
   int64_t per_row = 1;          // a row, or a piece of one: queries in, output out; at least 1
-  int64_t per_block = 1;        // a KV block of a row
+  int64_t per_block = 1;        // a KV block of a row, however full
   int64_t per_block_query = 0;  // and for each query of the row's block besides: the last block may have fewer
+  int64_t per_unit = 0;         // kv_unit entries of a row: a row's last KV block may have fewer of them
+  int64_t per_unit_query = 0;   // and for each query besides
   int64_t per_split_piece = 1;  // a piece of a split row besides: the partial out, back in, and its share of the merge
   int64_t barrier = 0;          // once, if any row is split
 };
@@ -40,6 +43,7 @@ struct BalanceProblem {
   int64_t heads = 1;                    // KV heads, or whatever else repeats a sequence's rows
   int64_t query_block = 1;              // queries
   int64_t kv_block = 128;               // entries
+  int64_t kv_unit = 16;                 // entries; divides kv_block
   KvView view = {};
   BalanceCost cost = {};
   int64_t cores = 1;
@@ -78,7 +82,7 @@ struct BalanceResult {
 };
 
 // InvalidArgument: cores outside [1, 65536], heads outside [1, 2^40], a cost below 0 (per_row: below 1) or above 2^40, lists of different
-// lengths, what CheckView and CheckSequence refuse, and work that doesn't fit 61 bits.
+// lengths, a kv_unit that doesn't divide kv_block, what CheckView and CheckSequence refuse, and work above 2^60.
 absl::StatusOr<BalanceResult> Balance(const BalanceProblem& problem);
 
 // Only the total: the cost of all rows, unsplit, and so cores * (the mean that no balance beats). The same errors.
@@ -88,7 +92,7 @@ absl::StatusOr<int64_t> BalanceWork(const BalanceProblem& problem);
 // the longest row), and one more if that exceeds the limit by at most half of that row. Balance is never worse.
 absl::StatusOr<BalanceResult> BalanceByFixedRule(const BalanceProblem& problem);
 
-// KV blocks [kv_begin, kv_end) of a row; equal for a row without keys.
+// KV blocks [kv_begin, kv_end) of a row, counted from the first entry that it sees; equal for a row without keys.
 struct Piece {
   int64_t batch, head, query_block;
   int64_t kv_begin, kv_end;
@@ -115,11 +119,49 @@ void ForEachPiece(const BalanceProblem& problem, const BalanceResult& balance, i
       continue;
     }
     const bool last = at.rank == share.end.rank && at.head == share.end.head && at.query_block == share.end.query_block;
-    const int64_t first = rows.FirstKvBlock(at.query_block), end = last ? share.end.kv_block : rows.NumKvBlocks(at.query_block);
+    const int64_t kv_end = last ? share.end.kv_block : rows.NumKvBlocks(at.query_block);
     const int64_t partial = at == share.begin ? share.head_partial : last ? share.tail_partial : -1;
-    fn(Piece{batch, at.head, at.query_block, first + at.kv_block, first + end, partial});
+    fn(Piece{batch, at.head, at.query_block, at.kv_block, kv_end, partial});
     if (last) break;
     at = {at.rank, at.head, at.query_block + 1, 0};
+  }
+}
+
+// How much lies between two positions, in O(sequences): rows and pieces of rows, KV blocks, and kv_units of entries, by the queries of a
+// row's block.
+struct RowCount {
+  int64_t queries = 0;
+  int64_t rows = 0, blocks = 0, units = 0;
+};
+
+// Calls fn(RowCount) for the full query blocks and for the last ones, sequence by sequence, where there are any.
+template <typename Fn>
+void ForEachRowCount(const BalanceProblem& problem, const BalanceResult& balance, const Position& begin, const Position& end, Fn&& fn) {
+  for (int64_t rank = begin.rank; rank < std::min<int64_t>(end.rank + 1, balance.order.size()); ++rank) {
+    const int64_t batch = balance.order[rank], query_len = problem.query_lens[batch], kv_len = problem.kv_lens[batch];
+    const RaggedRows blocks(query_len, kv_len, problem.query_block, problem.kv_block, problem.view);
+    const RaggedRows units(query_len, kv_len, problem.query_block, problem.kv_unit, problem.view);
+    const int64_t num_full = blocks.num_full(), num_rows = blocks.num_query_blocks();
+    // From the sequence's begin to a position: full query blocks, then last ones.
+    const auto until = [&](const Position& at, RowCount& full, RowCount& last) {
+      const int64_t in_head = std::min(at.query_block, num_full), heads_last = at.head + (at.query_block > num_full);
+      full = {problem.query_block, at.head * num_full + in_head, at.head * blocks.KvBlocksBefore(num_full) + blocks.KvBlocksBefore(in_head),
+              at.head * units.KvBlocksBefore(num_full) + units.KvBlocksBefore(in_head)};
+      last = {blocks.tail()};
+      if (blocks.tail() > 0) last = {blocks.tail(), heads_last, heads_last * blocks.NumKvBlocks(num_full), heads_last * units.NumKvBlocks(num_full)};
+      if (at.kv_block == 0) return;
+      RowCount& row = at.query_block < num_full ? full : last;
+      row = {row.queries, row.rows + 1, row.blocks + at.kv_block, row.units + at.kv_block * (problem.kv_block / problem.kv_unit)};
+    };
+    RowCount full, last, full_before, last_before;
+    until(rank == end.rank ? end : Position{rank, problem.heads - 1, num_rows, 0}, full, last);
+    until(rank == begin.rank ? begin : Position{rank, 0, 0, 0}, full_before, last_before);
+    if (rank == begin.rank && begin.kv_block > 0) --(begin.query_block < num_full ? full_before : last_before).rows;  // its rest is a piece
+    const auto emit = [&](const RowCount& a, const RowCount& b) {
+      if (a.rows > b.rows || a.blocks > b.blocks) fn(RowCount{a.queries, a.rows - b.rows, a.blocks - b.blocks, a.units - b.units});
+    };
+    emit(full, full_before);
+    emit(last, last_before);
   }
 }
 

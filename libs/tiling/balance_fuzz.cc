@@ -24,10 +24,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   p.heads = take();
   p.query_block = take();
   p.kv_block = take();
-  p.view = {.causal = take() % 2 == 0, .window = take(), .ratio = take(), .max_selected = take(), .leading_blocks = take()};
+  p.view = {.causal = take() % 2 == 0, .window = take(), .ratio = take(), .max_selected = take(), .leading_entries = take()};
   if (p.view.window % 2 == 0) p.view.window = 0;
   if (p.view.ratio % 2 == 0) p.view.ratio = 1;
-  p.cost = {take(), take(), take(), take(), take()};
+  p.cost = {take(), take(), take(), take(), take(), take(), take()};
+  p.kv_unit = take() % 2 == 0 ? p.kv_block : 1;
   p.cores = take();
   std::vector<int64_t> queries, keys;
   while (size > 0) {
@@ -39,20 +40,25 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto balance = Balance(p);
   if (!balance.ok()) return 0;
 
-  int64_t work = 0, rows = 0;
+  int64_t work = 0, rows = 0, pieces = 0, whole = 0, split = 0;
   for (size_t i = 0; i < queries.size(); ++i) rows += (queries[i] + p.query_block - 1) / p.query_block;
   if (rows > 10'000 || p.heads > 100) return 0;  // too many to go through
   for (int64_t core = 0; core < p.cores; ++core) {
     ForEachPiece(p, *balance, core, [&](const Piece& piece) {
       const int64_t tokens = std::min(p.query_block, queries[piece.batch] - piece.query_block * p.query_block);
       if (piece.kv_begin > piece.kv_end || tokens < 1) std::abort();
-      work += (piece.kv_end - piece.kv_begin) * (p.cost.per_block + p.cost.per_block_query * tokens) + (piece.partial < 0 ? p.cost.per_row : 0);
+      if (piece.partial < 0) ++whole;
+    });
+    ForEachRowCount(p, *balance, balance->shares[core].begin, balance->shares[core].end, [&](const RowCount& count) {
+      pieces += count.rows;
+      work += count.blocks * (p.cost.per_block + p.cost.per_block_query * count.queries) + count.units * (p.cost.per_unit + p.cost.per_unit_query * count.queries);
     });
   }
   for (const Merge& merge : balance->merges) {
     if (merge.num_pieces < 2) std::abort();
-    work += p.cost.per_row;
+    pieces -= merge.num_pieces;
+    ++split;
   }
-  if (work != balance->work) std::abort();
+  if (pieces != whole || work + (whole + split) * p.cost.per_row != balance->work) std::abort();
   return 0;
 }

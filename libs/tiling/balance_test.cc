@@ -37,13 +37,14 @@ Batch RandomBatch(Random& random) {
   BalanceProblem& p = b.problem;
   p.heads = 1 + Below(random, 5);
   p.query_block = 1 + Below(random, 40);
-  p.kv_block = 1 + Below(random, 64);
+  p.kv_unit = 1 + Below(random, 8);
+  p.kv_block = p.kv_unit * (1 + Below(random, 8));
   if (kind == 3) {
-    p.view = {.causal = Below(random, 3) > 0, .ratio = 1 + Below(random, 5), .max_selected = Below(random, 600), .leading_blocks = Below(random, 3)};
+    p.view = {.causal = Below(random, 3) > 0, .ratio = 1 + Below(random, 5), .max_selected = Below(random, 600), .leading_entries = Below(random, 200)};
   } else if (Below(random, 2) == 0) {
     p.view.window = Below(random, 900);
   }
-  p.cost = {1 + Below(random, 30), Below(random, 20), Below(random, 3), Below(random, 30), Below(random, 200)};
+  p.cost = {1 + Below(random, 30), Below(random, 20), Below(random, 3), Below(random, 4), Below(random, 2), Below(random, 30), Below(random, 200)};
   p.cores = 1 + Below(random, 40);
   b.Bind();
   return b;
@@ -71,10 +72,20 @@ void ExpectSound(const BalanceProblem& p, const BalanceResult& balance) {
       rows[{piece.batch, piece.head, piece.query_block}].push_back({core, piece});
       const int64_t queries = std::min(p.query_block, p.query_lens[piece.batch] - piece.query_block * p.query_block);
       ASSERT_GT(queries, 0);
+      const int64_t entries = RaggedRows(p.query_lens[piece.batch], p.kv_lens[piece.batch], p.query_block, 1, p.view).NumKvBlocks(piece.query_block);
+      const int64_t units = (std::min(piece.kv_end * p.kv_block, entries) - piece.kv_begin * p.kv_block + p.kv_unit - 1) / p.kv_unit;
       cost += p.cost.per_row + (piece.kv_end - piece.kv_begin) * (p.cost.per_block + p.cost.per_block_query * queries) +
+              units * (p.cost.per_unit + p.cost.per_unit_query * queries) +
               (piece.partial >= 0 ? p.cost.per_split_piece : 0);
     });
     ASSERT_EQ(cost, balance.shares[core].cost) << "core " << core;
+    int64_t counted = 0;
+    ForEachRowCount(p, balance, balance.shares[core].begin, balance.shares[core].end, [&](const RowCount& count) {
+      counted += count.rows * p.cost.per_row + count.blocks * (p.cost.per_block + p.cost.per_block_query * count.queries) +
+                 count.units * (p.cost.per_unit + p.cost.per_unit_query * count.queries);
+    });
+    const int64_t pieces = (balance.shares[core].head_partial >= 0) + (balance.shares[core].tail_partial >= 0);
+    ASSERT_EQ(counted + pieces * p.cost.per_split_piece, cost) << "core " << core;
     most = std::max(most, cost);
   }
   EXPECT_EQ(most, balance.max_cost);
@@ -89,7 +100,7 @@ void ExpectSound(const BalanceProblem& p, const BalanceResult& balance) {
       for (int64_t row = 0; row < geometry.num_query_blocks(); ++row) {
         const auto found = rows.find({batch, head, row});
         ASSERT_NE(found, rows.end()) << "nobody has row " << batch << ", " << head << ", " << row;
-        int64_t at = geometry.FirstKvBlock(row), core = found->second[0].first;
+        int64_t at = 0, core = found->second[0].first;
         const bool split = found->second.size() > 1;
         split_rows += split;
         for (const auto& [owner, piece] : found->second) {
@@ -103,7 +114,7 @@ void ExpectSound(const BalanceProblem& p, const BalanceResult& balance) {
           ASSERT_FALSE(partials[piece.partial]) << "partial " << piece.partial << " is written twice";
           partials[piece.partial] = true;
         }
-        ASSERT_EQ(at, geometry.FirstKvBlock(row) + geometry.NumKvBlocks(row));
+        ASSERT_EQ(at, geometry.NumKvBlocks(row));
         if (!split) continue;
         const auto merge = std::find_if(balance.merges.begin(), balance.merges.end(), [&](const Merge& m) {
           return m.batch == static_cast<int64_t>(batch) && m.head == head && m.query_block == row;
@@ -142,12 +153,13 @@ TEST(BalanceTest, HeaviestCoreIsWithin15PercentOfTheMeanWhenThereIsWork) {
   for (int i = 0; i < 3000; ++i) {
     Batch b = RandomBatch(random);
     BalanceProblem& p = b.problem;
-    const int64_t queries = p.cost.per_block_query * p.query_block;
-    const int64_t enough = p.cores * 8 * (3 * (p.cost.per_row + p.cost.per_split_piece) + p.cost.per_block + queries + p.cost.barrier);
+    const int64_t block = p.cost.per_block + p.cost.per_block_query * p.query_block +
+                          (p.cost.per_unit + p.cost.per_unit_query * p.query_block) * (p.kv_block / p.kv_unit);
+    const int64_t enough = p.cores * 8 * (3 * (p.cost.per_row + p.cost.per_split_piece) + block + p.cost.barrier);
     const auto balance = Balance(p);
     ASSERT_TRUE(balance.ok());
     // Without a cost per block there is nothing that a split could move.
-    if (balance->work < enough || p.cost.per_block + p.cost.per_block_query == 0) continue;
+    if (balance->work < enough || block == 0) continue;
     ++checked;
     int64_t sum = 0;
     for (const CoreShare& share : balance->shares) sum += share.cost;
@@ -195,7 +207,7 @@ TEST(BalanceTest, MoreCoresAreNeverMuchSlower) {
 }
 
 TEST(BalanceTest, OneMillionKeysOfOneSequenceUseAllCores) {
-  Batch b = {{1}, {1 << 20}, {.heads = 1, .kv_block = 512, .cost = {50, 1000, 0, 200, 2000}, .cores = 24}};
+  Batch b = {{1}, {1 << 20}, {.heads = 1, .kv_block = 512, .cost = {50, 1000, 0, 0, 0, 200, 2000}, .cores = 24}};
   const auto balance = Balance(b.Bind());
   ASSERT_TRUE(balance.ok());
   ExpectSound(b.problem, *balance);
@@ -207,12 +219,12 @@ TEST(BalanceTest, OneMillionKeysOfOneSequenceUseAllCores) {
 
 TEST(BalanceTest, SplitsOnlyWhereItPays) {
   // 24 equal sequences on 24 cores, and one short sequence: nothing to split.
-  Batch even = {std::vector<int64_t>(24, 1), std::vector<int64_t>(24, 4096), {.cost = {10, 100, 0, 50, 0}, .cores = 24}};
+  Batch even = {std::vector<int64_t>(24, 1), std::vector<int64_t>(24, 4096), {.cost = {10, 100, 0, 0, 0, 50, 0}, .cores = 24}};
   EXPECT_TRUE(Balance(even.Bind())->merges.empty());
-  Batch tiny = {{1}, {256}, {.cost = {10, 100, 0, 150, 0}, .cores = 24}};
+  Batch tiny = {{1}, {256}, {.cost = {10, 100, 0, 0, 0, 150, 0}, .cores = 24}};
   EXPECT_TRUE(Balance(tiny.Bind())->merges.empty());
   // 25 on 24: a barrier dearer than the second round isn't worth it, a cheap one is.
-  Batch uneven = {std::vector<int64_t>(25, 1), std::vector<int64_t>(25, 4096), {.cost = {10, 100, 0, 50, 5000}, .cores = 24}};
+  Batch uneven = {std::vector<int64_t>(25, 1), std::vector<int64_t>(25, 4096), {.cost = {10, 100, 0, 0, 0, 50, 5000}, .cores = 24}};
   EXPECT_TRUE(Balance(uneven.Bind())->merges.empty());
   uneven.problem.cost.barrier = 100;
   EXPECT_FALSE(Balance(uneven.problem)->merges.empty());
@@ -235,17 +247,17 @@ TEST(BalanceTest, EmptyAndOneTokenSequences) {
 
 TEST(BalanceTest, ExtremesDoNotOverflow) {
   const std::vector<int64_t> million(256, 1 << 20);
-  BalanceProblem p = {.query_lens = million, .kv_lens = million, .heads = 128, .query_block = 128, .kv_block = 128, .cost = {100, 1000, 10, 500, 3000}, .cores = 24};
+  BalanceProblem p = {.query_lens = million, .kv_lens = million, .heads = 128, .query_block = 128, .kv_block = 128, .cost = {100, 1000, 10, 0, 0, 500, 3000}, .cores = 24};
   const auto prefill = Balance(p);
   ASSERT_TRUE(prefill.ok()) << prefill.status();
   EXPECT_EQ(prefill->work, int64_t{256} * 128 * (8192 * 100 + int64_t{8192} * 8193 / 2 * 2280));
   EXPECT_LE(prefill->max_cost, prefill->work / 24 * 1.001);
-  p.query_block = p.kv_block = 1;
+  p.query_block = p.kv_block = p.kv_unit = 1;
   p.cost = {.per_row = 1, .per_block = 1 << 20};
   EXPECT_EQ(Balance(p).status().code(), absl::StatusCode::kInvalidArgument);
 
   const std::vector<int64_t> one(256, 1);
-  p = {.query_lens = one, .kv_lens = million, .heads = 128, .kv_block = 1, .cost = {1, 1, 0, 1, 1}, .cores = 65536};
+  p = {.query_lens = one, .kv_lens = million, .heads = 128, .kv_block = 1, .kv_unit = 1, .cost = {1, 1, 0, 0, 0, 1, 1}, .cores = 65536};
   const auto decode = Balance(p);
   ASSERT_TRUE(decode.ok());
   EXPECT_EQ(decode->work, int64_t{256} * 128 * ((1 << 20) + 1));
@@ -268,8 +280,9 @@ TEST(BalanceTest, RefusesNamingValueLimitAndMend) {
   EXPECT_EQ(message([](auto& p) { p.heads = INT64_MAX; }), "balance: heads = 9223372036854775807 is not in [1, 1099511627776]");
   EXPECT_EQ(message([](auto& p) { p.cost.per_row = 0; }), "balance: cost.per_row = 0 is not in [1, 1099511627776]");
   EXPECT_EQ(message([](auto& p) { p.cost.barrier = -1; }), "balance: cost.barrier = -1 is not in [0, 1099511627776]");
+  EXPECT_EQ(message([](auto& p) { p.kv_unit = 3; }), "balance: kv_unit = 3 doesn't divide kv_block = 128");
   EXPECT_NE(message([](auto& p) { p.query_block = 0; }).find("query_block = 0"), std::string::npos);
-  EXPECT_NE(message([](auto& p) { p.cost.per_block_query = p.query_block = int64_t{1} << 40; }).find("take a larger unit"), std::string::npos);
+  EXPECT_NE(message([](auto& p) { p.cost.per_block_query = p.query_block = int64_t{1} << 40; }).find("cost of a full block"), std::string::npos);
   EXPECT_NE(message([](auto& p) { p.heads = p.cost.per_row = int64_t{1} << 40; }).find("brings the work above"), std::string::npos);
   EXPECT_NE(message([&](auto& p) { p.query_lens = five, p.kv_lens = one; }).find("kv_lens[0] = 1"), std::string::npos);
 }

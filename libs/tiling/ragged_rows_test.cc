@@ -14,16 +14,15 @@ struct Naive {
   int64_t first = 0, blocks = 0;
 };
 Naive OfQueryBlock(int64_t query_len, int64_t kv_len, int64_t query_block, int64_t kv_block, const KvView& view, int64_t row) {
-  int64_t low = INT64_MAX, high = 0;
+  int64_t first = INT64_MAX, last = 0;
   for (int64_t i = row * query_block; i < std::min((row + 1) * query_block, query_len); ++i) {
-    int64_t last = view.causal ? kv_len - query_len + i + 1 : kv_len;
-    last /= view.ratio;
-    if (view.max_selected > 0) last = std::min(last, view.max_selected);
-    low = std::min(low, view.window > 0 ? std::max<int64_t>(0, last - view.window) : 0);
-    high = std::max(high, last);
+    int64_t end = view.causal ? kv_len - query_len + i + 1 : kv_len;
+    end /= view.ratio;
+    if (view.max_selected > 0) end = std::min(end, view.max_selected);
+    first = std::min(first, view.window > 0 ? std::max<int64_t>(0, end - view.window) : 0);
+    last = std::max(last, end);
   }
-  const int64_t first = low / kv_block, end = (high + kv_block - 1) / kv_block;
-  return {first, end - first + view.leading_blocks};
+  return {first, (last - first + view.leading_entries + kv_block - 1) / kv_block};
 }
 
 void ExpectAsDefined(int64_t query_len, int64_t kv_len, int64_t query_block, int64_t kv_block, const KvView& view) {
@@ -37,9 +36,9 @@ void ExpectAsDefined(int64_t query_len, int64_t kv_len, int64_t query_block, int
   for (int64_t row = 0; row < rows.num_query_blocks(); ++row) {
     const Naive want = OfQueryBlock(query_len, kv_len, query_block, kv_block, view, row);
     ASSERT_EQ(rows.KvBlocksBefore(row), sum) << "row " << row;
-    ASSERT_EQ(rows.FirstKvBlock(row), want.first) << "row " << row;
+    ASSERT_EQ(rows.FirstEntry(row), want.first) << "row " << row;
     ASSERT_EQ(rows.NumKvBlocks(row), want.blocks) << "row " << row;
-    ASSERT_LE(want.blocks, rows.LateKvBlocks() + (view.window > 0)) << "row " << row;
+    ASSERT_LE(want.blocks, rows.MostKvBlocks()) << "row " << row;
     sum += want.blocks;
   }
   ASSERT_EQ(rows.KvBlocksBefore(rows.num_query_blocks()), sum);
@@ -53,7 +52,7 @@ TEST(RaggedRowsTest, CountsAsDefinedOnASmallGrid) {
           for (int64_t window : {0, 1, 2, 3, 6, 20}) ExpectAsDefined(query_len, kv_len, query_block, kv_block, {.window = window});
           for (int64_t ratio : {2, 3, 4}) {
             for (int64_t selected : {0, 1, 2, 5}) {
-              ExpectAsDefined(query_len, kv_len, query_block, kv_block, {.ratio = ratio, .max_selected = selected, .leading_blocks = selected});
+              ExpectAsDefined(query_len, kv_len, query_block, kv_block, {.ratio = ratio, .max_selected = selected, .leading_entries = selected});
             }
           }
           ExpectAsDefined(query_len, kv_len, query_block, kv_block, {.causal = false, .ratio = 2});
@@ -70,7 +69,7 @@ TEST(RaggedRowsTest, CountsAsDefinedOnRandomProblems) {
     if (below(2) == 0) {
       view.window = below(300);
     } else {
-      view = {.causal = below(4) != 0, .ratio = 1 + below(9), .max_selected = below(300), .leading_blocks = below(3)};
+      view = {.causal = below(4) != 0, .ratio = 1 + below(9), .max_selected = below(300), .leading_entries = below(200)};
     }
     ExpectAsDefined(query_len, kv_len, query_block, kv_block, view);
   }
@@ -81,6 +80,7 @@ TEST(RaggedRowsTest, CountsAMillionTokensWithoutWalkingThem) {
   EXPECT_EQ(RaggedRows(1 << 20, 1 << 20, 128, 128, {}).KvBlocksBefore(8192), int64_t{8192} * 8193 / 2);
   EXPECT_EQ(RaggedRows(1 << 20, 1 << 20, 1, 1, {}).KvBlocksBefore(1 << 20), (int64_t{1} << 20) * ((1 << 20) + 1) / 2);
   EXPECT_EQ(RaggedRows(1, kMaxRaggedTokens, 1, 1, {}).NumKvBlocks(0), kMaxRaggedTokens);
+  EXPECT_EQ(RaggedRows(1, 8, 1, 1, {.max_selected = INT64_MAX}).NumKvBlocks(0), 8);
 }
 
 TEST(RaggedRowsTest, RefusesWhatItCannotCount) {
@@ -91,7 +91,8 @@ TEST(RaggedRowsTest, RefusesWhatItCannotCount) {
   EXPECT_FALSE(CheckView(1, 128, {.ratio = INT64_MAX}).ok());
   EXPECT_FALSE(CheckView(1, 128, {.window = -1}).ok());
   EXPECT_FALSE(CheckView(1, 128, {.max_selected = -1}).ok());
-  EXPECT_FALSE(CheckView(1, 128, {.leading_blocks = -1}).ok());
+  EXPECT_FALSE(CheckView(1, 128, {.leading_entries = -1}).ok());
+  EXPECT_FALSE(CheckView(1, 128, {.leading_entries = INT64_MAX}).ok());
   EXPECT_TRUE(CheckView(1, 128, {.max_selected = INT64_MAX}).ok());
   EXPECT_FALSE(CheckView(1, 128, {.window = 128, .ratio = 4}).ok());
   EXPECT_FALSE(CheckView(1, 128, {.causal = false, .window = 128}).ok());
