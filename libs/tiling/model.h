@@ -171,17 +171,17 @@ struct Share {
 };
 
 struct Solution {
-  std::string_view solver;
-  std::string_view core_kind;        // "AIC", "AIV", "AIC + AIV"
-  std::vector<NamedValue> tiling;
-  std::vector<Buffer> buffers;       // of one core
-  std::vector<Axis> axes;
-  std::vector<Share> shares;         // cover every point of the axes exactly once
-  std::vector<double> core_seconds;  // of each core; 0 = idle
-  CoreWork slowest;                  // its steps are the timeline's
-  Traffic traffic;
-  Prediction prediction;
-  Bound bound;
+  std::string_view solver = {};
+  std::string_view core_kind = {};   // "AIC", "AIV", "AIC + AIV"
+  std::vector<NamedValue> tiling = {};
+  std::vector<Buffer> buffers = {};  // of one core
+  std::vector<Axis> axes = {};
+  std::vector<Share> shares = {};    // cover every point of the axes exactly once
+  std::vector<double> core_seconds = {};  // of each core; 0 = idle
+  CoreWork slowest = {};             // its steps are the timeline's
+  Traffic traffic = {};
+  Prediction prediction = {};
+  Bound bound = {};
 };
 
 // InvalidArgument names the memory, the buffers and both sizes if the copies of those that live together exceed it.
