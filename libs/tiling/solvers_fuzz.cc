@@ -69,7 +69,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (uint64_t changes = bytes.Next(1) % 4; changes > 0; --changes) {
     int64_t& figure = spec.*kFigures[bytes.Next(1) % std::size(kFigures)];
     const uint64_t kind = bytes.Next(1) % 8;
-    figure = kind == 0 ? INT64_MAX : kind == 1 ? static_cast<int64_t>(bytes.Next(8)) : figure == 24 || figure == 48 ? static_cast<int64_t>(1 + bytes.Next(1) % 64) : figure / 8 * static_cast<int64_t>(bytes.Next(1) % 64);
+    if (kind == 0) {
+      figure = INT64_MAX;
+    } else if (kind == 1) {
+      figure = static_cast<int64_t>(bytes.Next(8));
+    } else if (figure == 24 || figure == 48) {  // cores
+      figure = static_cast<int64_t>(1 + bytes.Next(1) % 64);
+    } else {
+      figure = figure % (int64_t{1} << 50) / 8 * static_cast<int64_t>(bytes.Next(1) % 64);
+    }
   }
   Values values;
   for (const Field& field : solver.fields) {
