@@ -245,6 +245,7 @@ absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const P& problem, const H
     if (found.tiles.tile_m == 0) continue;
     best = found;
     chosen = candidate;
+    chosen.task_m = boxes[0].box.m;  // the largest that there is: the division stays the same
   }
   if (best.tiles.tile_m == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("not even a tile of one fractal fits ", std::string(spec.name), ": L1 ", machine->l1, ", L0A ", machine->l0a,
