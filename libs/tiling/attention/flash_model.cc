@@ -121,9 +121,9 @@ absl::Status CheckWork(const FlashWork& w) {
   int64_t pairs = 0, tokens = 0;
   for (size_t i = 0; i < w.kv_lens.size(); ++i) {
     const int64_t sequence = static_cast<int64_t>(i);
-    if (absl::Status status = CheckSequence(sequence, w.query_lens[i], w.kv_lens[i], 1, 1, w.view); !status.ok()) return status;
     absl::StatusOr<int64_t> own = Product("queries * keys of a sequence", {w.query_lens[i], w.kv_lens[i] + w.view.leading_entries});
     if (!own.ok()) return own.status();
+    if (absl::Status status = CheckSequence(sequence, w.query_lens[i], w.kv_lens[i], 1, 1, w.view); !status.ok()) return status;
     absl::StatusOr<int64_t> all = Sum("queries * keys of the batch", {pairs, *own});
     absl::StatusOr<int64_t> all_tokens = Sum("keys of the batch", {tokens, w.kv_lens[i] + w.query_lens[i] + w.view.leading_entries});
     if (!all.ok()) return all.status();
@@ -290,11 +290,11 @@ FlashSums SumsOf(const FlashWork& w) {
   for (size_t i = 0; i < w.kv_lens.size(); ++i) {
     const int64_t queries = w.query_lens[i];
     if (queries == 0) continue;
-    const RaggedRows rows(queries, w.kv_lens[i], 1, 1, w.view), fractals(queries, w.kv_lens[i], 1, kFractal, w.view);
+    const RaggedRows fractals(queries, w.kv_lens[i], 1, kFractal, w.view);
     const RaggedRows all(queries, w.kv_lens[i], queries, kFractal, w.view);
     const double last = static_cast<double>(fractals.NumKvBlocks(queries - 1) * kFractal);
     sums.queries += static_cast<double>(queries);
-    sums.pairs += static_cast<double>(rows.KvBlocksBefore(queries));
+    sums.pairs += static_cast<double>(fractals.KvBlocksBefore(queries) * kFractal);
     sums.entries += static_cast<double>(all.NumKvBlocks(0) * kFractal);
     sums.longest = std::max(sums.longest, last);
     sums.shortest = sums.sequences == 0 ? last : std::min(sums.shortest, last);
@@ -332,7 +332,10 @@ double GuessSeconds(const FlashWork& w, const FlashSums& sums, const FlashTile& 
   const bool one_row = sums.most_queries <= tile.queries;
   const double rows = one_row ? sums.sequences : tile.queries == 1 ? sums.queries : sums.queries / q + sums.sequences / 2;
   const double entries = one_row ? sums.entries : sums.pairs / q + rows * (q - 1) / 2;
-  const double blocks = std::max(rows, entries / static_cast<double>(tile.entries) + rows / 2);
+  // A row's last block is half full, unless nearly all rows have the same length.
+  const bool alike = (one_row ? sums.entries : sums.pairs) > 0.9 * (one_row ? sums.sequences : sums.queries) * sums.longest;
+  const double of_row = entries / std::max(1.0, rows) / static_cast<double>(tile.entries);
+  const double blocks = rows * std::max(1.0, alike ? std::ceil(of_row) : of_row + 0.5);
   const FlashCount count = {.queries = std::clamp<int64_t>(std::llround(sums.queries / std::max(1.0, rows)), 1, tile.queries),
                             .rows = rows * heads,
                             .blocks = blocks * heads,

@@ -105,7 +105,7 @@ std::vector<Buffer> FlashBuffers(const FlashWork& work, const FlashTile& tile, c
 // Sums over the batch.
 struct FlashSums {
   double sequences = 0;           // with queries
-  double queries = 0, pairs = 0;  // (query, entry) pairs, of one head
+  double queries = 0, pairs = 0;  // (query, entry) pairs, of one head, entries in whole fractals
   double kv_bytes = 0;            // of KV that somebody sees, each once; the queries of a selection pick different entries while there are any
   double entries = 0;             // that sequences see, of one head; each once, in whole fractals
   double longest = 0;             // entries that the last query of a sequence sees, in whole fractals

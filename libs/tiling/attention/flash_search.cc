@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -19,23 +20,35 @@ constexpr size_t kEvaluated = 4;
 // What the batch needs at least, of all cores together.
 struct Least {
   double scores, kv_reads, q, out, output_blocks;
-  double rows;  // as many tiles of queries and heads
+  double rows;    // as many tiles of queries and heads
+  double padded;  // scores with rows rounded up to fractals
 };
+// A tile's rows are no more than this: L1 holds Q, UB its statistics.
+double MostRows(const FlashWork& w, const Machine& machine) {
+  const double l1_rows = static_cast<double>(machine.l1) / static_cast<double>(w.key_dim * Bytes(w.type));
+  const double ub_rows = static_cast<double>(machine.ub * machine.vectors_per_cube) / 96;
+  return std::max(1.0, std::min({l1_rows, ub_rows, static_cast<double>(kMaxTileRows)}));
+}
+
+// Tiles of so many heads that the batch makes at least.
+double RowsOf(const FlashWork& w, const FlashSums& sums, const Machine& machine, double heads) {
+  if (sums.shortest == 0) return 0;  // sequences without keys don't have a block
+  const double queries = w.view.max_selected > 0 ? 1 : std::max(1.0, std::floor(MostRows(w, machine) / heads));
+  return std::max(sums.sequences, sums.queries / queries) * static_cast<double>(w.kv_heads * w.group) / heads;
+}
+
+double RoundToFractal(double rows) { return std::ceil(rows / kFractal) * kFractal; }
+
 Least LeastOf(const FlashWork& w, const FlashSums& sums, const Machine& machine) {
   const double kv_heads = static_cast<double>(w.kv_heads), group = static_cast<double>(w.group), size = static_cast<double>(Bytes(w.type));
-  // No tile has more rows: L1 holds Q, UB its statistics.
-  const double l1_rows = static_cast<double>(machine.l1) / (static_cast<double>(w.key_dim) * size);
-  const double ub_rows = static_cast<double>(machine.ub * machine.vectors_per_cube) / 96;
-  const double most_rows = std::max(1.0, std::min({l1_rows, ub_rows, static_cast<double>(kMaxTileRows)}));
   Least least = {};
   least.scores = sums.pairs * group * kv_heads;
-  least.kv_reads = std::max(sums.entries, sums.pairs * std::max(w.view.max_selected > 0 ? 1.0 : 0.0, group / most_rows)) * kv_heads;
+  least.kv_reads = std::max(sums.entries, sums.pairs * std::max(w.view.max_selected > 0 ? 1.0 : 0.0, group / MostRows(w, machine))) * kv_heads;
   least.q = sums.queries * group * kv_heads * static_cast<double>(w.key_dim) * size;
   least.out = sums.queries * (group * kv_heads * static_cast<double>(w.value_dim) * size + kv_heads * static_cast<double>(w.output_bytes));
   least.output_blocks = std::max(sums.pairs > 0 ? sums.queries * group * kv_heads : 0, least.scores / static_cast<double>(kMaxTileEntries));
-  const double row_queries = w.view.max_selected > 0 ? 1 : std::max(1.0, std::floor(most_rows / group));
-  least.rows = std::max(sums.sequences, sums.queries / row_queries) * kv_heads;
-  if (sums.shortest == 0) least.rows = 0;  // those without keys don't have a block
+  least.rows = RowsOf(w, sums, machine, group);
+  least.padded = std::max(least.scores, kFractal * least.kv_reads);
   return least;
 }
 
@@ -45,7 +58,7 @@ void AddPipes(const FlashWork& w, const Least& least, double most_queries, const
   const double aivs = static_cast<double>(machine.vectors_per_cube), fractal = static_cast<double>(kFractal);
   const bool pv = w.value_dim > 0, direct = HasDirectWay(machine);
   const double s = least.scores * 4, p = pv ? least.scores * size : 0, o = least.output_blocks * value * 4;
-  const double padded = std::max(least.scores, fractal * least.kv_reads);
+  const double padded = least.padded;
   const double kv = least.kv_reads * static_cast<double>(w.entry_bytes());
   const auto raise = [cores](double& term, double seconds) { term = std::max(term, seconds / cores); };
   // What every row costs beside its bytes: Q; K and V, at once or not; P. S and O'. S and O'. P, O and the output.
@@ -67,35 +80,55 @@ void AddPipes(const FlashWork& w, const Least& least, double most_queries, const
   raise(bound.vector, (s * static_cast<double>(w.score_passes) + 2 * o + select) / (machine.vector_rate * aivs) + products * row_steps);
 }
 
+// The bound if rows have so many heads. Whole ones: one core has the longest sequence's last query, and one has as many rows as there are for
+// each core, rounded up. In pieces of at least a fractal: as many pieces, and a barrier on top.
+Bound WithRows(const FlashWork& w, const FlashSums& sums, const Machine& machine, double heads, bool whole, Bound bound) {
+  const double size = static_cast<double>(Bytes(w.type)), key = static_cast<double>(w.key_dim), value = static_cast<double>(w.value_dim);
+  const double most_queries = static_cast<double>(sums.most_queries), m16 = RoundToFractal(heads), fractal = static_cast<double>(kFractal);
+  const double output = heads * value * size + static_cast<double>(w.output_bytes);
+  const auto rows_of = [&](double count, double entries) {
+    return Least{.scores = count * heads * entries, .kv_reads = count * entries, .q = count * heads * key * size, .out = whole ? count * output : 0,
+                 .output_blocks = count * heads, .rows = count, .padded = count * m16 * entries};
+  };
+  const double each = std::max(1.0, std::ceil(RowsOf(w, sums, machine, heads) / static_cast<double>(machine.cube_cores)));
+  if (sums.shortest > 0) AddPipes(w, rows_of(each, whole ? sums.shortest : fractal), most_queries, machine, 1, bound);
+  if (whole) AddPipes(w, rows_of(1, sums.longest), most_queries, machine, 1, bound);
+
+  // A step of each pipe but the busiest: a load has at least 16 entries; cube and vector unit do a block, with PV in two products; of MTE2's
+  // steps two in three are loads, the third is P's.
+  const double o = machine.step_seconds, aivs = static_cast<double>(machine.vectors_per_cube);
+  const bool pv = w.value_dim > 0;
+  const double load_dims = !pv ? key : w.shared_kv ? value : (key + value) / 2;
+  const double block_bytes = heads * fractal * 4 * static_cast<double>(w.score_passes) + 2 * heads * value * 4;
+  const double steps[] = {(pv && !HasDirectWay(machine) ? 1.5 : 1) * o + fractal * load_dims * size / machine.read_rate, o,
+                          (pv ? 2 : 1) * o + m16 * fractal * (key + value) / machine.Macs(w.type), o, o,
+                          (pv ? 2 : 1) * o + block_bytes / (machine.vector_rate * aivs), o};
+  for (const double step : steps) bound.latency += step;
+  bound.latency -= *std::max_element(std::begin(steps), std::end(steps));
+  if (!whole) bound.latency += o * (kBarrierCycles / kStepCycles + 3);
+  return bound;
+}
+
 }  // namespace
 
 Bound BoundFlash(const FlashWork& w, const FlashSums& sums, const Machine& machine) {
   const Least least = LeastOf(w, sums, machine);
   const double size = static_cast<double>(Bytes(w.type)), kv = least.kv_reads * static_cast<double>(w.entry_bytes());
   const double s = least.scores * 4, p = w.value_dim > 0 ? least.scores * size : 0, o = least.output_blocks * static_cast<double>(w.value_dim) * 4;
-  Bound split = {.hbm = (sums.kv_bytes + least.q + least.out) / machine.hbm_rate,
+  Bound mean = {.hbm = (sums.kv_bytes + least.q + least.out) / machine.hbm_rate,
                  .l2 = (kv + least.q + least.out + (HasDirectWay(machine) ? 0 : 2 * (s + p + o))) / machine.l2_rate};
-  if (sums.pairs == 0) return split;
-  AddPipes(w, least, static_cast<double>(sums.most_queries), machine, static_cast<double>(machine.cube_cores), split);
+  if (sums.pairs == 0) return mean;
+  AddPipes(w, least, static_cast<double>(sums.most_queries), machine, static_cast<double>(machine.cube_cores), mean);
   // A step of each pipe but the busiest. With PV, cube and vector unit have two in a block; MTE2 three in two, of K, V and P.
-  // A load has at least 16 entries, and so has a block on the cube.
-  const double dims = static_cast<double>(w.key_dim + w.value_dim), load = w.shared_kv && w.value_dim > 0 ? static_cast<double>(w.value_dim) : w.value_dim > 0 ? dims / 2 : dims;
-  split.latency = (w.value_dim == 0 ? 6 : HasDirectWay(machine) ? 7 : 7.5) * machine.step_seconds +
-                  std::min(kFractal * load * size / machine.read_rate, kFractal * kFractal * dims / machine.Macs(w.type));
-  // A row that stays whole is at least one query of one head (or of all whose scores are summed up). One core has the longest of them, and one
-  // has as many as there are for each core, rounded up.
-  Bound whole = split;
-  const double heads = w.whole_group ? static_cast<double>(w.group) : 1, cores = static_cast<double>(machine.cube_cores);
-  const Least row = {.scores = heads, .kv_reads = sums.longest, .q = 0, .out = 0, .output_blocks = heads, .rows = 1};
-  AddPipes(w, row, static_cast<double>(sums.most_queries), machine, 1, whole);
-  const double each = std::ceil(least.rows / cores);
-  const Least rows = {.scores = each * heads, .kv_reads = each * sums.shortest, .q = 0, .out = 0, .output_blocks = each * heads, .rows = each};
-  AddPipes(w, rows, static_cast<double>(sums.most_queries), machine, 1, whole);
-  // Rows in pieces: a barrier, and every core that works has a piece.
-  const Least piece = {.scores = heads, .kv_reads = kFractal, .q = heads * static_cast<double>(w.key_dim) * size, .out = 0, .output_blocks = heads, .rows = 1};
-  AddPipes(w, piece, static_cast<double>(sums.most_queries), machine, 1, split);
-  split.latency += machine.step_seconds * (kBarrierCycles / kStepCycles + 3);
-  return split.Seconds() < whole.Seconds() ? split : whole;
+  std::optional<Bound> bound;
+  for (int64_t heads = w.whole_group ? w.group : 1; heads <= w.group; ++heads) {
+    if (w.group % heads != 0) continue;
+    for (const bool whole : {true, false}) {
+      const Bound other = WithRows(w, sums, machine, static_cast<double>(heads), whole, mean);
+      if (!bound.has_value() || other.Seconds() < bound->Seconds()) bound = other;
+    }
+  }
+  return *bound;
 }
 
 absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums, const Machine& machine, const std::optional<FlashTile>& fixed) {
