@@ -191,7 +191,7 @@ TEST(AttentionTest, MoreCapacityNeverRaisesTheBoundNorMuchThePrediction) {
     const auto large = SolveAttention(c.batch, c.kernel, spec);
     ASSERT_TRUE(small.ok() && large.ok());
     EXPECT_LE(large->bound.Seconds(), small->bound.Seconds() * (1 + 1e-9));
-    EXPECT_LE(large->plan.prediction.seconds, small->plan.prediction.seconds * 1.15) << c.name;  // tiles are ranked by a guess
+    EXPECT_LE(large->plan.prediction.seconds, small->plan.prediction.seconds * 1.1) << c.name;  // tiles are ranked by a guess
   }
 }
 

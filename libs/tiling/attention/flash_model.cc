@@ -332,10 +332,10 @@ double GuessSeconds(const FlashWork& w, const FlashSums& sums, const FlashTile& 
   const bool one_row = sums.most_queries <= tile.queries;
   const double rows = one_row ? sums.sequences : tile.queries == 1 ? sums.queries : sums.queries / q + sums.sequences / 2;
   const double entries = one_row ? sums.entries : sums.pairs / q + rows * (q - 1) / 2;
-  // A row's last block is half full, unless nearly all rows have the same length.
+  // A row's last block is half full, unless nearly all rows have the same length, or there is but one block.
   const bool alike = (one_row ? sums.entries : sums.pairs) > 0.9 * (one_row ? sums.sequences : sums.queries) * sums.longest;
   const double of_row = entries / std::max(1.0, rows) / static_cast<double>(tile.entries);
-  const double blocks = rows * std::max(1.0, alike ? std::ceil(of_row) : of_row + 0.5);
+  const double blocks = rows * (static_cast<double>(tile.entries) >= sums.longest ? 1 : std::max(1.0, alike ? std::ceil(of_row) : of_row + 0.5));
   const FlashCount count = {.queries = std::clamp<int64_t>(std::llround(sums.queries / std::max(1.0, rows)), 1, tile.queries),
                             .rows = rows * heads,
                             .blocks = blocks * heads,

@@ -15,7 +15,8 @@ namespace jumar::tiling {
 namespace {
 
 constexpr double kGood = 1.05;  // times the bound: not worth another evaluation
-constexpr size_t kEvaluated = 4;
+constexpr size_t kRanked = 10;    // tiles that are looked at again
+constexpr int kEvaluated = 4;     // of them, those that are split over the cores
 
 // What the batch needs at least, of all cores together.
 struct Least {
@@ -136,7 +137,7 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
     double seconds;
     FlashTile tile;
   };
-  std::array<Guess, kEvaluated> best;
+  std::array<Guess, kRanked> best;
   size_t found = 0;
   absl::Status no_tile = absl::ResourceExhaustedError("attention: no tile fits");
   const int64_t most_queries = w.view.max_selected > 0 ? 1 : std::max<int64_t>(1, sums.most_queries);
@@ -169,9 +170,9 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
             any = true;
             const Guess guess = {GuessSeconds(w, sums, tile, *layout, machine), tile};
             // Insertion into the best few; of equals the first stays.
-            size_t at = found < kEvaluated ? found++ : kEvaluated;
-            if (at == kEvaluated && guess.seconds >= best[kEvaluated - 1].seconds) continue;
-            at = std::min(at, kEvaluated - 1);
+            size_t at = found < kRanked ? found++ : kRanked;
+            if (at == kRanked && guess.seconds >= best[kRanked - 1].seconds) continue;
+            at = std::min(at, kRanked - 1);
             for (; at > 0 && guess.seconds < best[at - 1].seconds; --at) best[at] = best[at - 1];
             best[at] = guess;
             if (in_ub) break;  // what GM holds can't be faster than UB
@@ -197,8 +198,11 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
     const absl::StatusOr<FlashLayout> layout = Layout(w, tile, machine);
     return !layout.ok() || LeastSeconds(w, sums, tile, *layout, machine) * gain >= plan->prediction.seconds;
   };
-  for (size_t i = 0; i < found && !(plan.ok() && plan->prediction.seconds <= good); ++i) {
-    if (!hopeless(best[i].tile, kGood)) take(EvaluateFlash(w, sums, best[i].tile, machine, Split::kBalance));
+  int evaluated = 0;
+  for (size_t i = 0; i < found && evaluated < kEvaluated && !(plan.ok() && plan->prediction.seconds <= good); ++i) {
+    if (hopeless(best[i].tile, kGood)) continue;
+    take(EvaluateFlash(w, sums, best[i].tile, machine, Split::kBalance));
+    ++evaluated;
   }
   if (fixed.has_value() && !hopeless(*fixed, 1)) {
     take(EvaluateFlash(w, sums, *fixed, machine, Split::kFixedRule));
