@@ -48,11 +48,18 @@ struct TypedField {
 // InvalidArgument names the field, the value and what is allowed.
 absl::Status CheckField(const Field& field, std::span<const int64_t> values);
 
+// Not inlined: GCC 12 would warn that the member may be uninitialized.
 template <class Problem>
-std::vector<int64_t> GetField(const TypedField<Problem>& field, const Problem& problem) {
-  if (const auto* scalar = std::get_if<int64_t Problem::*>(&field.member)) return {problem.**scalar};
-  if (const auto* list = std::get_if<std::vector<int64_t> Problem::*>(&field.member)) return problem.**list;
-  return {static_cast<int64_t>(problem.*std::get<DType Problem::*>(field.member))};
+[[gnu::noinline]] std::vector<int64_t> GetField(const TypedField<Problem>& field, const Problem& problem) {
+  std::vector<int64_t> values;
+  if (const auto* scalar = std::get_if<int64_t Problem::*>(&field.member)) {
+    values.push_back(problem.**scalar);
+  } else if (const auto* list = std::get_if<std::vector<int64_t> Problem::*>(&field.member)) {
+    values = problem.**list;
+  } else {
+    values.push_back(static_cast<int64_t>(problem.*std::get<DType Problem::*>(field.member)));
+  }
+  return values;
 }
 
 template <class Problem>

@@ -64,6 +64,10 @@ absl::StatusOr<Machine> MakeMachine(const HardwareSpec& spec, uint32_t needs) {
     return absl::FailedPreconditionError(absl::StrCat("no public figure for ", absl::StrJoin(missing, ", "), " of ", std::string(spec.name),
                                                       ", which this solver needs; give it with --set NAME=VALUE or SpecOverrides"));
   }
+  if (std::max(spec.aic_cores, spec.aiv_cores) > kMaxCores) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(spec.name), " with ", spec.aic_cores, " cube and ", spec.aiv_cores,
+                                                   " vector cores: solvers take up to ", kMaxCores, " of a kind"));
+  }
   const double clock = static_cast<double>(spec.clock_hz);
   const auto rate = [clock](int64_t per_cycle) { return static_cast<double>(per_cycle) * clock; };
   return Machine{.architecture = spec.architecture,
@@ -194,7 +198,7 @@ int64_t PeakBytes(const std::vector<Buffer>& buffers, Memory memory) {
 absl::Status CheckBuffers(const std::vector<Buffer>& buffers, const HardwareSpec& spec) {
   for (const Memory memory : {Memory::kUb, Memory::kL1, Memory::kL0A, Memory::kL0B, Memory::kL0C}) {
     const int64_t bytes = PeakBytes(buffers, memory);
-    if (bytes <= Capacity(spec, memory)) continue;
+    if (bytes == 0 || bytes <= Capacity(spec, memory)) continue;
     std::vector<std::string> table;
     for (const Buffer& buffer : buffers) {
       if (buffer.memory == memory) table.push_back(absl::StrCat(std::string(buffer.name), " ", buffer.copies, " x ", buffer.bytes));

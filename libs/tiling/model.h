@@ -37,7 +37,9 @@ constexpr int64_t FractalK(DType type) { return kBlockBytes / Bytes(type); }
 
 // What a step costs each pipe beside its work: to issue it, to set and wait for its flag. An assumption of the model, not a figure of a
 // chip: it is what speaks for large tiles where the rates don't care.
-inline constexpr int64_t kStepCycles = 32;
+inline constexpr int64_t kStepCycles = 16;
+
+inline constexpr int64_t kMaxCores = 1024;  // of either kind, that solvers accept
 
 // Rates in units per second, of one core where a core has its own. 0 where the chip's figure is unknown and the solver didn't need it.
 struct Machine {
@@ -69,7 +71,7 @@ enum Needs : uint32_t {
 };
 constexpr uint32_t MacFigure(DType type) { return Bytes(type) == 2 ? kMacs16 : Bytes(type) == 1 ? kMacs8 : kMacs32; }
 
-// FailedPrecondition names every figure that is needed and unknown, the chip, and the mend.
+// FailedPrecondition names every figure that is needed and unknown, the chip, and the mend. InvalidArgument for more than kMaxCores cores.
 absl::StatusOr<Machine> MakeMachine(const HardwareSpec& spec, uint32_t needs);
 
 // InvalidArgument if the chip's cube doesn't multiply this type.
@@ -132,8 +134,9 @@ struct Bound {
   double l0_port = 0;     // MTE1
   double vector = 0;
   double latency = 0;
+  double after = 0;       // a later phase that every tiling (or the best kind of them) has
 
-  double Seconds() const { return std::max({hbm, l2, std::max({read_port, write_port, cube, l0_port, vector}) + latency}); }
+  double Seconds() const { return std::max({hbm, l2, std::max({read_port, write_port, cube, l0_port, vector}) + latency}) + after; }
   std::string_view Limit() const;  // the name of the largest: "HBM", "L2", "GM read", "GM write", "cube", "MTE1", "vector"
 };
 

@@ -15,8 +15,8 @@
 namespace jumar::tiling {
 namespace {
 
-constexpr int64_t kBatches[] = {1, 4, 16, 64, 256};
-constexpr int64_t kContexts[] = {1, 100, 1024, 4096, 16384, 65536, 262144, 1048576};
+constexpr int64_t kBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+constexpr int64_t kContexts[] = {1, 16, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576};
 constexpr int64_t kMostTokens = int64_t{1} << 25;  // of a batch that one device serves
 
 // Heads and KV heads of Qwen3 dense and MoE, Llama 3 70B, GLM 4.5 and MiniMax M2, whole or a tensor-parallel rank's share.
@@ -59,7 +59,7 @@ void Decodes(const Problem& like, int64_t speculated, const Add& add) {
 // Chunks of up to `chunk` queries: whole prompts, and the last chunk of longer ones.
 template <typename Problem, typename Add>
 void Prefills(const Problem& like, int64_t chunk, const Add& add) {
-  for (const int64_t batch : {1, 4, 16}) {
+  for (const int64_t batch : {1, 2, 4, 8, 16}) {
     for (const int64_t context : kContexts) {
       if (batch * context > kMostTokens) continue;
       for (const bool ragged : {false, true}) {
@@ -106,7 +106,7 @@ std::vector<Values> MlaDecodeGrid() {
   for (const int64_t heads : {128, 64, 32, 16}) {  // DeepSeek V3, Kimi K2, and their shares
     MlaDecodeProblem like;
     like.heads = heads;
-    for (const int64_t speculated : {1, 2}) Decodes(like, speculated, add);
+    for (const int64_t speculated : {1, 2, 4}) Decodes(like, speculated, add);
   }
   return grid;
 }
@@ -119,8 +119,8 @@ std::vector<Values> LightningIndexerGrid() {
     like.heads = heads;
     like.top_k = top_k;
     like.ratio = ratio;
-    for (const int64_t speculated : {1, 2}) Decodes(like, speculated, add);
-    Prefills(like, 4096, add);
+    for (const int64_t speculated : {1, 2, 4}) Decodes(like, speculated, add);
+    for (const int64_t chunk : {1024, 4096}) Prefills(like, chunk, add);
   }
   return grid;
 }
@@ -131,8 +131,8 @@ std::vector<Values> SelectedAttentionGrid() {
   for (const int64_t heads : {128, 64, 16}) {
     SelectedAttentionProblem like;
     like.heads = heads;
-    for (const int64_t speculated : {1, 2}) Decodes(like, speculated, add);
-    Prefills(like, 4096, add);
+    for (const int64_t speculated : {1, 2, 4}) Decodes(like, speculated, add);
+    for (const int64_t chunk : {1024, 4096}) Prefills(like, chunk, add);
   }
   return grid;
 }
@@ -146,8 +146,8 @@ std::vector<Values> SharedKvAttentionGrid() {
     like.top_k = top_k;
     for (const int64_t heads : {64, 128}) {
       like.heads = heads;
-      Decodes(like, 1, add);
-      Prefills(like, 4096, add);
+      for (const int64_t speculated : {1, 2}) Decodes(like, speculated, add);
+      for (const int64_t chunk : {1024, 4096}) Prefills(like, chunk, add);
     }
   }
   return grid;

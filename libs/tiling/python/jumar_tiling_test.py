@@ -1,5 +1,12 @@
+"""The table of hardware from Python."""
+
+import ast
+import pathlib
+
 import jumar_tiling
 import pytest
+
+from third_party.cann import versions
 
 
 def test_finds_a_chip_by_name():
@@ -13,7 +20,7 @@ def test_finds_a_chip_by_name():
 
 
 def test_an_unknown_figure_is_none():
-    assert jumar_tiling.find_hardware("Ascend910B1").aic_cores is None
+    assert jumar_tiling.find_hardware("Ascend310P1").aic_cores is None
     assert jumar_tiling.find_hardware("host").soc_version is None
 
 
@@ -26,4 +33,58 @@ def test_lists_every_chip_once():
     names = [spec.name for spec in jumar_tiling.all_hardware()]
     assert len(names) == len(set(names)) >= 18
     assert {"Ascend910B3", "Ascend910_9392", "Ascend950DT", "Ascend310P3", "host"} <= set(names)
-    assert all(jumar_tiling.find_hardware(name).name == name for name in names)
+    assert all(jumar_tiling.find_hardware(name) == spec for name, spec in zip(names, jumar_tiling.all_hardware(), strict=True))
+
+
+def test_knows_every_chip_that_a_release_of_cann_is_pinned_for():
+    pinned = [soc for release in versions.CANN_RELEASES.values() for socs in release["socs"].values() for soc in socs]
+    assert len(pinned) > 10
+    assert [jumar_tiling.find_hardware(soc).name for soc in pinned] == pinned
+
+
+def test_each_known_figure_names_its_source():
+    titles = {source.title for source in jumar_tiling.sources()}
+    for spec in jumar_tiling.all_hardware():
+        assert spec.source("formats").title in titles
+        for figure in jumar_tiling.figures():
+            source = spec.source(figure.name)
+            assert (source is None) == (getattr(spec, figure.name) is None), (spec, figure)
+            assert source is None or (source.title in titles and source.says)
+
+
+def test_a_figure_can_be_given():
+    spec = jumar_tiling.find_hardware("Ascend910B4-1")
+    given = spec.replace(memory_bytes_per_second=1_600_000_000_000, clock_hz=1_800_000_000)
+    assert spec.memory_bytes_per_second is None
+    assert (given.memory_bytes_per_second, given.clock_hz) == (1_600_000_000_000, 1_800_000_000)
+    assert given.source("clock_hz").title == "given by the caller"
+    assert given != spec and given == given.replace() and given.name == spec.name
+    with pytest.raises(KeyError, match="did you mean clock_hz"):
+        spec.replace(clock_h=1)
+    with pytest.raises(ValueError, match="clock_hz=0 is not positive"):
+        spec.replace(clock_hz=0)
+    with pytest.raises(KeyError, match="unknown figure"):
+        spec.source("colour")
+
+
+def test_measures_this_machine():
+    host = jumar_tiling.measure_host(threads=1)
+    assert host.name == "host" and host.aic_cores == 1
+    assert host.memory_bytes_per_second > 100_000_000
+    assert host.source("memory_bytes_per_second").title == "measured on this machine"
+
+
+def test_the_stub_names_what_there_is():
+    tree = ast.parse(pathlib.Path("libs/tiling/python/jumar_tiling.pyi").read_text(encoding="utf-8"))
+    stub = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert stub == {name for name in dir(jumar_tiling) if not name.startswith("_")}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            members = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            assert members == {name for name in dir(getattr(jumar_tiling, node.name)) if not name.startswith("_")}, node.name
+
+
+def test_everything_is_documented():
+    for name in dir(jumar_tiling):
+        if not name.startswith("_"):
+            assert getattr(jumar_tiling, name).__doc__, name
