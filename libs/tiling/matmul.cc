@@ -14,6 +14,8 @@
 namespace jumar::tiling {
 namespace {
 
+constexpr std::string_view kNoYes[] = {"no", "yes"};
+
 using P = MatmulProblem;
 constexpr TypedField<P> kFields[] = {
     {"m", "rows of A and C (tokens)", &P::m, 1, kMaxSize},
@@ -22,6 +24,7 @@ constexpr TypedField<P> kFields[] = {
     {"input", "type of A and B", &P::input},
     {"output_bytes", "bytes of an element of C", &P::output_bytes, 1, 4},
     {"layout", "how B lies in memory: rows of k, rows of n (transposed), or fractals", &P::layout, 0, 0, kWeightLayoutNames},
+    {"consumed", "whether C is read at once, and needn't reach HBM if L2 holds it", &P::consumed, 0, 1, kNoYes},
 };
 
 // The cores as a grid, and the box of each; the first core's is the largest.
@@ -81,8 +84,10 @@ class Model {
 
   int64_t PartialBytes(int64_t cores_k) const { return cores_k == 1 ? 0 : cores_k * problem_.m * problem_.n * 4; }
 
-  int64_t CompulsoryBytes() const {
-    return (problem_.m + problem_.n) * problem_.k * rates_.element + problem_.m * problem_.n * problem_.output_bytes;
+  // Of C, through HBM.
+  int64_t HbmOutputBytes() const {
+    const int64_t bytes = problem_.m * problem_.n * problem_.output_bytes;
+    return problem_.consumed != 0 && bytes <= machine_.l2 ? 0 : bytes;
   }
 
   // A and B through HBM: once if both fit L2 or one tile covers the other side; else as often as L2 has lost them, in the better of the two
@@ -101,7 +106,7 @@ class Model {
 
   // What crosses HBM besides the operands: C, or partial sums that L2 doesn't keep.
   int64_t HbmWriteBytes(int64_t cores_k) const {
-    if (cores_k == 1) return problem_.m * problem_.n * problem_.output_bytes;
+    if (cores_k == 1) return HbmOutputBytes();
     return PartialBytes(cores_k) <= machine_.l2 ? 0 : PartialBytes(cores_k);
   }
 
@@ -127,7 +132,7 @@ class Model {
                    .latency = 4 * machine_.step_seconds};
     if (grid.cores_k > 1) {
       Bound after = BoundRows(Reduction(grid.cores_k), machine_);
-      if (PartialBytes(grid.cores_k) <= machine_.l2) after.hbm = ToDouble(problem_.m * problem_.n * problem_.output_bytes) / machine_.hbm_rate;
+      if (PartialBytes(grid.cores_k) <= machine_.l2) after.hbm = ToDouble(HbmOutputBytes()) / machine_.hbm_rate;
       bound.after = after.Seconds();
     }
     return bound;
@@ -139,6 +144,7 @@ class Model {
     if (!reduction.ok()) return reduction.status();
     Traffic& traffic = reduction->traffic;
     if (PartialBytes(cores_k) <= machine_.l2) traffic.hbm_read = 0;  // L2 has kept them
+    traffic.hbm_write = HbmOutputBytes();
     reduction->prediction = Predict(machine_, reduction->slowest, traffic.hbm_read + traffic.hbm_write, traffic.l2_read + traffic.l2_write);
     return reduction;
   }
@@ -240,7 +246,8 @@ absl::StatusOr<MatmulTiling> SolveMatmul(const P& problem, const HardwareSpec& s
       return std::max((ToDouble(model.HbmReadBytes(grid, tile_m, tile_n, resident)) + writes) / machine->hbm_rate,
                       (ToDouble(model.L2ReadBytes(grid, tile_m, tile_n, resident)) + l2_writes) / machine->l2_rate);
     };
-    BestTiles found = SearchTiles(model.rates(), *machine, grid.box, 1, best.seconds - reduction, whole);
+    const BoxCount boxes[] = {{grid.box, 1}};
+    BestTiles found = SearchTiles(model.rates(), *machine, boxes, best.seconds - reduction, whole);
     if (found.tiles.tile_m == 0) continue;
     found.seconds += reduction;
     best = found;
@@ -317,27 +324,23 @@ std::vector<Buffer> MatmulBuffers(const P& problem, const MatmulTiling& tiling) 
   return buffers;
 }
 
-namespace {
-
-absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<MatmulTiling> tiling = SolveMatmul(problem, spec);
-  if (!tiling.ok()) return tiling.status();
-  const MatmulChoice& choice = tiling->choice;
+Solution DescribeMatmul(const P& problem, const MatmulTiling& tiling, const HardwareSpec& spec) {
+  const MatmulChoice& choice = tiling.choice;
   Solution solution = {.solver = "matmul", .core_kind = choice.cores_k > 1 ? "AIC, then AIV" : "AIC"};
   solution.tiling = {{"cores_m", choice.cores_m, "the grid of cores, along m"},
                      {"cores_n", choice.cores_n, "along n"},
                      {"cores_k", choice.cores_k, "along k: more than 1 makes partial sums that the vector cores add up"},
-                     {"core_m", tiling->core_m, "a core's box"},
-                     {"core_n", tiling->core_n, ""},
-                     {"core_k", tiling->core_k, ""},
+                     {"core_m", tiling.core_m, "a core's box"},
+                     {"core_n", tiling.core_n, ""},
+                     {"core_k", tiling.core_k, ""},
                      {"tile_m", choice.tile_m, "the tile whose sums stay in L0C"},
                      {"tile_n", choice.tile_n, ""},
                      {"step_k", choice.step_k, "of k, that comes to L1 at once"},
                      {"l0_k", choice.l0_k, "of k, that comes to L0A and L0B at once"},
                      {"resident", static_cast<int64_t>(choice.resident), "whose panel stays in L1: 0 none, 1 A, 2 B"},
                      {"l0c_copies", choice.l0c_copies, "2: FIX and cube overlap"}};
-  if (tiling->reduction) solution.tiling.push_back({"reduction_rows", tiling->reduction->rows_per_step, "blocks of 32 bytes of sums in UB at once"});
-  solution.buffers = MatmulBuffers(problem, *tiling);
+  if (tiling.reduction) solution.tiling.push_back({"reduction_rows", tiling.reduction->rows_per_step, "blocks of 32 bytes of sums in UB at once"});
+  solution.buffers = MatmulBuffers(problem, tiling);
   solution.axes = {{"m", problem.m, choice.tile_m}, {"n", problem.n, choice.tile_n}, {"k", problem.k, choice.step_k}};
   absl::StatusOr<Machine> machine = MakeMachine(spec, kCubeFigures | MacFigure(problem.input));
   const ProductRates rates(*machine, problem.input, static_cast<WeightLayout>(problem.layout));
@@ -346,19 +349,27 @@ absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
     return std::array<int64_t, 2>{std::min(extent, index * box), std::min(extent, (index + 1) * box)};
   };
   for (int64_t core = 0; core < choice.cores_m * choice.cores_n * choice.cores_k; ++core) {
-    const auto m = range(core / choice.cores_k / choice.cores_n, tiling->core_m, problem.m);
-    const auto n = range(core / choice.cores_k % choice.cores_n, tiling->core_n, problem.n);
-    const auto k = range(core % choice.cores_k, tiling->core_k, problem.k);
+    const auto m = range(core / choice.cores_k / choice.cores_n, tiling.core_m, problem.m);
+    const auto n = range(core / choice.cores_k % choice.cores_n, tiling.core_n, problem.n);
+    const auto k = range(core % choice.cores_k, tiling.core_k, problem.k);
     if (m[0] == m[1] || n[0] == n[1] || k[0] == k[1]) continue;
     solution.shares.push_back({core, {m, n, k}});
     const Box box = {RoundUp(m[1] - m[0], kFractal), RoundUp(n[1] - n[0], kFractal), RoundUp(k[1] - k[0], rates.fractal_k), m[1] - m[0], n[1] - n[0], k[1] - k[0]};
     solution.core_seconds[static_cast<size_t>(core)] = CoreSeconds(BoxWork(rates, box, TilesOf(choice), 1));
   }
-  solution.slowest = tiling->slowest;
-  solution.traffic = tiling->traffic;
-  solution.prediction = tiling->prediction;
-  solution.bound = tiling->bound;
+  solution.slowest = tiling.slowest;
+  solution.traffic = tiling.traffic;
+  solution.prediction = tiling.prediction;
+  solution.bound = tiling.bound;
   return solution;
+}
+
+namespace {
+
+absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
+  absl::StatusOr<MatmulTiling> tiling = SolveMatmul(problem, spec);
+  if (!tiling.ok()) return tiling.status();
+  return DescribeMatmul(problem, *tiling, spec);
 }
 
 }  // namespace

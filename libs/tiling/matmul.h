@@ -29,6 +29,7 @@ struct MatmulProblem {
   DType input = DType::kBf16;  // of A and B; the sums are 32 bits wide
   int64_t output_bytes = 2;    // of an element of C
   int64_t layout = static_cast<int64_t>(WeightLayout::kNz);  // of B
+  int64_t consumed = 0;        // 1: who follows reads C at once, so that it crosses HBM only if L2 doesn't hold it
 };
 
 enum class Resident : int64_t { kNone, kA, kB };  // whose panel stays in L1
@@ -61,6 +62,7 @@ absl::StatusOr<MatmulTiling> SolveMatmul(const MatmulProblem& problem, const Har
 absl::StatusOr<MatmulTiling> EvaluateMatmul(const MatmulProblem& problem, const MatmulChoice& choice, const HardwareSpec& spec);
 
 std::vector<Buffer> MatmulBuffers(const MatmulProblem& problem, const MatmulTiling& tiling);
+Solution DescribeMatmul(const MatmulProblem& problem, const MatmulTiling& tiling, const HardwareSpec& spec);
 
 }  // namespace jumar::tiling
 

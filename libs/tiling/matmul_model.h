@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "libs/tiling/checked.h"
 #include "libs/tiling/matmul.h"
@@ -58,7 +59,13 @@ struct BoxTiles {
 
 inline double ToDouble(int64_t value) { return static_cast<double>(value); }
 
-// Pipes' seconds of one core for `boxes` boxes of the same size, one after the other.
+// So many boxes of the same size, one after the other.
+struct BoxCount {
+  Box box;
+  int64_t count;
+};
+
+// Pipes' seconds of one core for `boxes` boxes of the same size.
 inline CoreWork BoxWork(const ProductRates& rates, const Box& box, const BoxTiles& tiles, int64_t boxes) {
   const int64_t tm = CeilDiv(box.m, tiles.tile_m), tn = CeilDiv(box.n, tiles.tile_n);
   const int64_t steps = tm * tn * boxes * CeilDiv(box.k, tiles.step_k);
@@ -85,6 +92,20 @@ inline CoreWork BoxWork(const ProductRates& rates, const Box& box, const BoxTile
   work.step[kCube] = ToDouble(l0_steps - 1) * std::max(mte1, cube) + cube;
   work.step[kFix] = m * n * rates.fix + rates.step;
   if (tiles.l0c_copies == 1) work.turn[kFix] = work.turn[kCube];
+  return work;
+}
+
+// The same for boxes of several sizes; the first is the largest.
+inline CoreWork BoxesWork(const ProductRates& rates, std::span<const BoxCount> boxes, const BoxTiles& tiles) {
+  CoreWork work = BoxWork(rates, boxes[0].box, tiles, boxes[0].count);
+  for (const BoxCount& more : boxes.subspan(1)) {
+    const CoreWork other = BoxWork(rates, more.box, tiles, more.count);
+    work.steps += other.steps;
+    for (int pipe = 0; pipe < kNumPipes; ++pipe) {
+      work.busy[pipe] += other.busy[pipe];
+      work.step[pipe] = std::max(work.step[pipe], other.step[pipe]);
+    }
+  }
   return work;
 }
 
@@ -119,14 +140,14 @@ struct BoxBound {
 };
 BoxBound BoundBox(const ProductRates& rates, const Machine& machine, const Box& box);
 
-// The fastest tiles of a box, `boxes` times, if that is below `limit` seconds; else tile_m = 0. `extra(tile_m, tile_n, resident)` is what the
-// whole machine needs at least with such tiles (HBM), which the time can't go below.
+// The fastest tiles of a core's boxes (the first is the largest), if that is below `limit` seconds; else tile_m = 0. `extra(tile_m, tile_n,
+// resident)` is what the whole machine needs at least with such tiles (HBM), which the time can't go below.
 struct BestTiles {
   BoxTiles tiles = {};
   double seconds = 0;
 };
 template <class WholeMachine>
-BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, const Box& box, int64_t boxes, double limit, const WholeMachine& extra);
+BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::span<const BoxCount> boxes, double limit, const WholeMachine& extra);
 
 }  // namespace jumar::tiling
 

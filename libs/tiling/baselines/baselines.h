@@ -20,6 +20,7 @@ struct Baseline {
   std::vector<Values> (*grid)();
   // The fixed rule's time. An error where the rule gives no legal tiling.
   absl::StatusOr<Prediction> (*predict)(const Values&, const HardwareSpec&);
+  bool full_box = true;  // the shares fill all of the axes' box; not so where sequences are of several lengths
 };
 
 std::span<const Baseline> Baselines();
