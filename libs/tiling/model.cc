@@ -198,7 +198,7 @@ int64_t PeakBytes(const std::vector<Buffer>& buffers, Memory memory) {
 absl::Status CheckBuffers(const std::vector<Buffer>& buffers, const HardwareSpec& spec) {
   for (const Memory memory : {Memory::kUb, Memory::kL1, Memory::kL0A, Memory::kL0B, Memory::kL0C}) {
     const int64_t bytes = PeakBytes(buffers, memory);
-    if (bytes <= Capacity(spec, memory)) continue;
+    if (bytes == 0 || bytes <= Capacity(spec, memory)) continue;
     std::vector<std::string> table;
     for (const Buffer& buffer : buffers) {
       if (buffer.memory == memory) table.push_back(absl::StrCat(std::string(buffer.name), " ", buffer.copies, " x ", buffer.bytes));
