@@ -73,6 +73,20 @@ def line(row: Row) -> str:
     return f"{row.solver:<20} {row.problems:>8,}   {bound}   {fixed}   {row.solve_seconds * 1e6:5.0f} us"
 
 
+def together(rows: Sequence[Row]) -> Row:
+    """All problems as if they were one solver's."""
+    farthest = max(rows, key=lambda row: quantile(row.of_bound, 1) if row.of_bound else 0.0)
+    return Row(
+        "all",
+        sum(row.problems for row in rows),
+        sorted(ratio for row in rows for ratio in row.of_bound),
+        sorted(ratio for row in rows for ratio in row.of_fixed),
+        statistics.median([row.solve_seconds for row in rows if row.of_bound] or [math.nan]),
+        farthest.worst,
+        {},
+    )
+
+
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     yield f"{sum(row.problems for row in rows):,} problems. Goals: at most {GOAL_MEDIAN} at the median and {GOAL_P95:g} at p95; never worse than the fixed rule."
     for row in rows:
@@ -180,6 +194,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("\r\033[K", end="", file=sys.stderr)
         print(line(row), flush=True)
         rows.append(row)
+    if len(rows) > 1:
+        print(line(together(rows)))
     print("\n" + "\n".join(summary(rows)))
     if rows and not options.no_picture:
         path = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), options.picture)

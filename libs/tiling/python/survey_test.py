@@ -11,13 +11,6 @@ from libs.tiling.python import survey
 SAMPLE = 40  # problems of a grid
 
 
-def grid_of(name):
-    try:
-        return jumar_tiling_survey.Grid(name)
-    except KeyError:
-        pytest.skip(f"{name} has no grid yet")
-
-
 SOLVERS = [solver.name for solver in jumar_tiling.solvers()]
 
 
@@ -25,7 +18,7 @@ SOLVERS = [solver.name for solver in jumar_tiling.solvers()]
 @pytest.mark.parametrize("name", SOLVERS)
 def test_never_beyond_the_bound_and_never_worse_than_the_fixed_rule(name, chip):
     spec = jumar_tiling_survey.synthetic_spec() if chip == "synthetic" else jumar_tiling.find_hardware(chip)
-    grid = grid_of(name)
+    grid = jumar_tiling_survey.Grid(name)
     assert len(grid) >= 200
     solved = 0
     for index in range(0, len(grid), max(1, len(grid) // SAMPLE)):
@@ -40,13 +33,7 @@ def test_never_beyond_the_bound_and_never_worse_than_the_fixed_rule(name, chip):
 
 
 def test_all_grids_together_are_2000_problems():
-    lengths = []
-    for name in SOLVERS:
-        try:
-            lengths.append(len(jumar_tiling_survey.Grid(name)))
-        except KeyError:
-            pass
-    assert sum(lengths) >= 2000
+    assert sum(len(jumar_tiling_survey.Grid(name)) for name in SOLVERS) >= 2000
 
 
 def test_a_row_of_the_table():
@@ -55,6 +42,16 @@ def test_a_row_of_the_table():
     said = list(survey.summary([row]))
     assert said[0].startswith("4 problems.")
     assert said[1] == "matmul misses p95; farthest from its bound: matmul --m 1"
+
+
+def test_all_problems_together():
+    rows = [
+        survey.Row("a", 2, [1.0, 1.2], [0.5], 3e-6, "a", {}),
+        survey.Row("b", 3, [1.1, 2.0], [0.7, 0.9], 5e-6, "b", {"no figure": 1}),
+    ]
+    both = survey.together(rows)
+    assert (both.solver, both.problems, both.of_bound, both.of_fixed) == ("all", 5, [1.0, 1.1, 1.2, 2.0], [0.5, 0.7, 0.9])
+    assert both.worst == "b" and both.solve_seconds == pytest.approx(4e-6)
 
 
 def test_goals_that_are_missed_are_named():
