@@ -139,7 +139,9 @@ def explain(arguments: list[str]) -> str:
 
 def main(arguments: list[str]) -> int:
     try:
-        print(explain(arguments))
+        print(explain(arguments), flush=True)
+    except BrokenPipeError:  # into head, or a pager that was left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (Wrong, ValueError, MemoryError, RuntimeError) as e:
         print(f"explain: {e}", file=sys.stderr)
         return 2

@@ -9,6 +9,7 @@ import pytest
 
 from libs.tiling.python import explain, explain_svg, svg, timeline, units
 
+PROGRAM = os.path.join("libs", "tiling", "python", "explain")
 SOLVERS = [solver.name for solver in jumar_tiling.solvers()]
 
 
@@ -144,8 +145,12 @@ def test_drawing_of_a_plane_has_a_rectangle_for_each_core():
     assert "k (7,168) in steps of" in drawing
 
 
+def test_ends_quietly_when_nobody_reads_on():
+    done = subprocess.run(f"{PROGRAM} kv_row --no-svg | head -n 1", shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kv_row") and done.stderr == ""
+
+
 def test_runs_as_a_program():
-    program = os.path.join("libs", "tiling", "python", "explain")
-    done = subprocess.run([program, "kv_row", "--no-svg"], capture_output=True, text=True, check=False)
+    done = subprocess.run([PROGRAM, "kv_row", "--no-svg"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("kv_row on Ascend910B2")
