@@ -57,7 +57,10 @@ Buffer AnyBuffer(Bytes& bytes, int i) {
   b.lifetime.first = odd == 4 ? static_cast<int32_t>(bytes.Word()) : bytes.Byte() % 16;
   b.lifetime.last = odd == 5 ? static_cast<int32_t>(bytes.Word()) : b.lifetime.first + bytes.Byte() % 8;
   b.handover.producer = static_cast<Pipe>(bytes.Byte() % (odd == 6 ? 256 : kNumPipes));
-  b.handover.consumer = static_cast<Pipe>(odd == 7 ? bytes.Byte() : b.handover.producer == Pipe::kNone ? 0 : 1 + static_cast<int>(b.handover.producer) % (kNumPipes - 1));
+  b.handover.consumer =
+      static_cast<Pipe>(odd == 7                             ? bytes.Byte()
+                        : b.handover.producer == Pipe::kNone ? 0
+                                                             : 1 + static_cast<int>(b.handover.producer) % (kNumPipes - 1));
   if (odd % 16 == 8) b.alignment = bytes.Size();
   if (odd % 16 == 9) b.alignment = int64_t{1} << bytes.Byte() % 64;
   if (odd % 16 == 10) b.pinned_offset = bytes.Size();

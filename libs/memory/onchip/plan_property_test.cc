@@ -15,7 +15,8 @@ namespace jumar::memory::onchip {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr Capacities kPlenty = {.ub = kMiB, .l1 = kMiB, .l0a = kMiB, .l0b = kMiB, .l0c = kMiB, .fb = kMiB, .bt = kMiB, .events_per_pair = 127};
+constexpr Capacities kPlenty = {
+    .ub = kMiB, .l1 = kMiB, .l0a = kMiB, .l0b = kMiB, .l0c = kMiB, .fb = kMiB, .bt = kMiB, .events_per_pair = 127};
 
 bool SamePlacement(const Placement& a, const Placement& b) {
   return a.offset == b.offset && a.stride == b.stride && a.copies == b.copies && std::equal(a.forward, a.forward + kMaxCopies, b.forward) &&
@@ -28,11 +29,14 @@ TEST(PlanPropertyTest, PlansAreSound) {
     const Map map = PlanAll(RandomBuffers(random, static_cast<int>(random() % (kMaxBuffers + 1)), kNumSpaces), kPlenty);
     ASSERT_TRUE(map.ok()) << ErrorText(map.view());
     const Error fault = Verify(map.view());
-    ASSERT_TRUE(fault.ok()) << "trial " << trial << ", kind " << static_cast<int>(fault.kind) << ", buffer " << fault.buffer << "\n" << Table(map.view());
+    ASSERT_TRUE(fault.ok()) << "trial " << trial << ", kind " << static_cast<int>(fault.kind) << ", buffer " << fault.buffer << "\n"
+                            << Table(map.view());
     for (int s = 0; s < kNumSpaces; ++s) {
       int64_t end = 0;
       for (int i = 0; i < map.count; ++i) {
-        if (static_cast<int>(map.buffers[i].space) == s) end = std::max(end, map.placements[i].Offset(map.placements[i].copies - 1) + map.buffers[i].bytes);
+        if (static_cast<int>(map.buffers[i].space) == s) {
+          end = std::max(end, map.placements[i].Offset(map.placements[i].copies - 1) + map.buffers[i].bytes);
+        }
       }
       ASSERT_EQ(map.used_bytes[s], end);
       ASSERT_GE(map.used_bytes[s], map.live_bytes[s]);
@@ -149,7 +153,9 @@ TEST(PlanPropertyTest, TheOrderOfTheBuffersDoesNotMatter) {
     ASSERT_TRUE(map.ok() && Verify(map.view()).ok()) << ErrorText(map.view());
     std::shuffle(buffers.begin(), buffers.end(), random);
     const Map shuffled = PlanAll(buffers, kPlenty);
-    for (int i = 0; i < map.count; ++i) ASSERT_TRUE(SamePlacement(map.placements[i], shuffled.At(map.buffers[i].name))) << "trial " << trial;
+    for (int i = 0; i < map.count; ++i) {
+      ASSERT_TRUE(SamePlacement(map.placements[i], shuffled.At(map.buffers[i].name))) << "trial " << trial;
+    }
   }
 }
 
@@ -158,7 +164,9 @@ TEST(PlanPropertyTest, NoMoreEventIdsThanCopiesInFlight) {
   std::mt19937_64 random(7);
   for (int trial = 0; trial < 300; ++trial) {
     std::vector<Buffer> buffers = RandomBuffers(random, 14);
-    for (Buffer& b : buffers) b.handover = random() % 2 == 0 ? Handover{Pipe::kMte2, Pipe::kVector} : Handover{Pipe::kVector, Pipe::kMte2};
+    for (Buffer& b : buffers) {
+      b.handover = random() % 2 == 0 ? Handover{Pipe::kMte2, Pipe::kVector} : Handover{Pipe::kVector, Pipe::kMte2};
+    }
     int most = 0;
     for (int step = 0; step < 20; ++step) {
       int copies = 0;
@@ -179,8 +187,11 @@ TEST(PlanPropertyTest, NoMoreEventIdsThanCopiesInFlight) {
 TEST(PlanPropertyTest, ExtremesDoNotOverflow) {
   std::vector<Buffer> buffers;
   for (int i = 0; i < kMaxBuffers; ++i) {
-    buffers.push_back({.name = Name(("b" + std::to_string(i)).c_str()), .bytes = kLargestBytes - i, .policy = Policy::kQuad,
-                       .alignment = kLargestAlignment, .pinned_offset = i == 0 ? kLargestBytes : kAnywhere});
+    buffers.push_back({.name = Name(("b" + std::to_string(i)).c_str()),
+                       .bytes = kLargestBytes - i,
+                       .policy = Policy::kQuad,
+                       .alignment = kLargestAlignment,
+                       .pinned_offset = i == 0 ? kLargestBytes : kAnywhere});
   }
   Capacities endless = kPlenty;
   endless.ub = INT64_MAX;
