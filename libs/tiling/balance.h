@@ -137,7 +137,9 @@ struct RowCount {
 // Calls fn(RowCount) for the full query blocks and for the last ones, sequence by sequence, where there are any.
 template <typename Fn>
 void ForEachRowCount(const BalanceProblem& problem, const BalanceResult& balance, const Position& begin, const Position& end, Fn&& fn) {
-  for (int64_t rank = begin.rank; rank < std::min<int64_t>(end.rank + 1, balance.order.size()); ++rank) {
+  const int64_t ranks = std::min<int64_t>(end.rank + 1, balance.order.size());
+  for (int64_t rank = begin.rank, next; rank < ranks; rank = next) {
+    next = rank + 1;
     const int64_t batch = balance.order[rank], query_len = problem.query_lens[batch], kv_len = problem.kv_lens[batch];
     const RaggedRows blocks(query_len, kv_len, problem.query_block, problem.kv_block, problem.view);
     const RaggedRows units(query_len, kv_len, problem.query_block, problem.kv_unit, problem.view);
@@ -157,8 +159,13 @@ void ForEachRowCount(const BalanceProblem& problem, const BalanceResult& balance
     until(rank == end.rank ? end : Position{rank, problem.heads - 1, num_rows, 0}, full, last);
     until(rank == begin.rank ? begin : Position{rank, 0, 0, 0}, full_before, last_before);
     if (rank == begin.rank && begin.kv_block > 0) --(begin.query_block < num_full ? full_before : last_before).rows;  // its rest is a piece
+    if (rank > begin.rank) {  // equal sequences follow each other
+      while (next < end.rank && problem.query_lens[balance.order[next]] == query_len && problem.kv_lens[balance.order[next]] == kv_len) ++next;
+      if (rank == end.rank) next = rank + 1;
+    }
+    const int64_t times = next - rank;
     const auto emit = [&](const RowCount& a, const RowCount& b) {
-      if (a.rows > b.rows || a.blocks > b.blocks) fn(RowCount{a.queries, a.rows - b.rows, a.blocks - b.blocks, a.units - b.units});
+      if (a.rows > b.rows || a.blocks > b.blocks) fn(RowCount{a.queries, (a.rows - b.rows) * times, (a.blocks - b.blocks) * times, (a.units - b.units) * times});
     };
     emit(full, full_before);
     emit(last, last_before);

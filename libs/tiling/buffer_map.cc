@@ -32,9 +32,12 @@ onchip::Map PlanBuffers(const std::vector<Buffer>& buffers, const HardwareSpec& 
   constexpr onchip::Policy kPolicies[] = {onchip::Policy::kSingle, onchip::Policy::kDouble, onchip::Policy::kTriple, onchip::Policy::kQuad};
   std::vector<onchip::Buffer> planned;
   for (const Buffer& buffer : buffers) {
+    // Solvers may give the same name to a buffer and to what a further memory holds of it; the planner's names are unique.
+    std::string name(buffer.name);
+    if (std::ranges::count(buffers, buffer.name, &Buffer::name) > 1) name.append(" in ").append(MemoryName(buffer.memory));
     const onchip::Space space = SpaceOf(buffer.memory);
     const int64_t alignment = std::max(buffer.alignment, onchip::NaturalAlignment(space));
-    onchip::Buffer b = {.name = std::string(buffer.name).c_str(),
+    onchip::Buffer b = {.name = name.c_str(),
                         .space = space,
                         .bytes = buffer.bytes,
                         .lifetime = {static_cast<int32_t>(buffer.first), static_cast<int32_t>(buffer.last)},

@@ -27,7 +27,8 @@ int64_t ParseSize(const std::string& text) {
   return number * (unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : unit == 'G' ? 1024 * 1024 * 1024 : 1);
 }
 
-int64_t Rounded(double value) { return value >= 1 ? std::llround(value) : kUnknown; }
+// A rate that a busy machine brings below one unit a cycle is given as one: 0 would mean that it is unknown.
+int64_t Rounded(double value) { return std::max<int64_t>(1, std::llround(value)); }
 
 }  // namespace
 

@@ -112,7 +112,9 @@ int64_t RaggedRows::NumKvBlocks(int64_t query_block) const {
 int64_t RaggedRows::KvBlocksBefore(int64_t query_block) const {
   const int64_t full = std::min(query_block, num_full_);
   int64_t blocks = 0;
-  if (!view_.causal) {
+  if (full == 1) {  // decode: the short way
+    blocks = NumKvBlocks(0);
+  } else if (!view_.causal) {
     blocks = full * BlocksOf(kv_len_, Cap(query_block_));
   } else {
     const int64_t uncapped = std::min(full, first_capped_);

@@ -8,8 +8,8 @@
 //
 //   constexpr const auto& kMap = Planned<kCore, kBuffers>();      // both in one, for arrays with linkage
 //
-// Clang 17 and later print it as the assertion's message. g++ in C++20 prints it as the lines above the failed assertion, one a row, at most
-// -ftemplate-backtrace-limit (10) of them. Any other C++17 compiler prints the arguments of PlanFails.
+// Clang 17 and later print it as the assertion's message. g++ in C++20 prints it as the lines above the failed assertion, one a row, at
+// most -ftemplate-backtrace-limit (10) of them. Other compilers print the arguments of PlanFails.
 
 #include <cstdint>
 #include <utility>
@@ -89,7 +89,7 @@ struct Check {
 #ifdef __clang__
 #pragma clang diagnostic pop
 #endif
-#elif __cplusplus >= 202002L
+#elif __cplusplus >= 202002L && !defined(__clang__)  // Clang cuts the lines
 
 namespace internal {
 
@@ -150,8 +150,8 @@ struct Check<kMap, false, false> : PlanFails<kMap.error.kind, -1, BufferName<>, 
 template <const auto& kMap>
 struct Check<kMap, false, true>
     : PlanFails<kMap.error.kind, kMap.error.buffer,
-                decltype(NameOf<kMap>(std::make_integer_sequence<int, NameLength(kMap.buffers[kMap.error.buffer].name)>())), kMap.error.value,
-                kMap.error.limit> {};
+                decltype(NameOf<kMap>(std::make_integer_sequence<int, NameLength(kMap.buffers[kMap.error.buffer].name)>())),
+                kMap.error.value, kMap.error.limit> {};
 
 }  // namespace internal
 

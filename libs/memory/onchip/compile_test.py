@@ -29,7 +29,8 @@ def compile_source(source: str, standard: str, tmp_path: pathlib.Path, *flags: s
     else:
         path = tmp_path / "source.cc"
         path.write_text(PREAMBLE + source)
-    command = [compiler(), f"-std={standard}", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}", "-c", str(path), "-o", str(tmp_path / "out.o"), *flags]
+    output = str(tmp_path / "out.o")
+    command = [compiler(), f"-std={standard}", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}", "-c", str(path), "-o", output, *flags]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
 
 
@@ -40,9 +41,10 @@ def test_a_tile_that_fits_compiles(standard, tmp_path):
 
 
 def test_without_exceptions_run_time_types_and_containers(tmp_path):
-    result = compile_source(EXAMPLES + "fits.cc", "c++17", tmp_path, "-fno-exceptions", "-fno-rtti", "-MD", "-MF", str(tmp_path / "headers"))
+    listing = tmp_path / "headers"
+    result = compile_source(EXAMPLES + "fits.cc", "c++17", tmp_path, "-fno-exceptions", "-fno-rtti", "-MD", "-MF", str(listing))
     assert result.returncode == 0, result.stderr
-    headers = (tmp_path / "headers").read_text()
+    headers = listing.read_text()
     for unwanted in ("/string", "/vector", "/new", "/memory", "/map", "absl/"):
         assert not re.search(re.escape(unwanted) + r"\s", headers), unwanted
 

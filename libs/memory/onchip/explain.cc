@@ -38,10 +38,21 @@ Exit code: 0 the plan fits, 1 it fails (the error and what would not fit are sho
 )";
 
 constexpr const char* kExample[] = {
-    "query:L1:64KiB:0-end:MTE2>MTE1",       "key:L1:64KiB:double:0-2:MTE2>MTE1",    "value:L1:64KiB:double:2-5:MTE2>MTE1", "query_part:L0A:16KiB:double:1-2:MTE1>M",
-    "weights_part:L0A:16KiB:2x2:4-5:MTE1>M", "key_part:L0B:32KiB:double:1-2:MTE1>M", "value_part:L0B:32KiB:double:4-5:MTE1>M",
-    "scores_acc:L0C:64KiB:double:1-2:M>FIX", "out_acc:L0C:64KiB:4-5:M>FIX",           "scores:UB:32KiB:double:2-3:MTE2>V",   "mask:UB:8KiB:double:2-3:MTE2>V",
-    "maxima:UB:1KiB:0-end",                  "sums:UB:1KiB:0-end",                    "weights:UB:16KiB:double:3-4:V>MTE3",  "out:UB:64KiB:4-6:V>MTE3",
+    "query:L1:64KiB:0-end:MTE2>MTE1",
+    "key:L1:64KiB:double:0-2:MTE2>MTE1",
+    "value:L1:64KiB:double:2-5:MTE2>MTE1",
+    "query_part:L0A:16KiB:double:1-2:MTE1>M",
+    "weights_part:L0A:16KiB:2x2:4-5:MTE1>M",
+    "key_part:L0B:32KiB:double:1-2:MTE1>M",
+    "value_part:L0B:32KiB:double:4-5:MTE1>M",
+    "scores_acc:L0C:64KiB:double:1-2:M>FIX",
+    "out_acc:L0C:64KiB:4-5:M>FIX",
+    "scores:UB:32KiB:double:2-3:MTE2>V",
+    "mask:UB:8KiB:double:2-3:MTE2>V",
+    "maxima:UB:1KiB:0-end",
+    "sums:UB:1KiB:0-end",
+    "weights:UB:16KiB:double:3-4:V>MTE3",
+    "out:UB:64KiB:4-6:V>MTE3",
     "rescale:UB:32KiB:5-6",
 };
 
@@ -62,7 +73,8 @@ int main(int argc, char** argv) {
   Capacities capacities;
   std::string svg_path = "onchip.svg";
   std::vector<Buffer> buffers;
-  if (absl::Status status = ParseCapacities("UB=192KiB,L1=512KiB,L0A=64KiB,L0B=64KiB,L0C=128KiB,FB=2KiB,BT=1KiB", capacities); !status.ok()) {
+  if (absl::Status status = ParseCapacities("UB=192KiB,L1=512KiB,L0A=64KiB,L0B=64KiB,L0C=128KiB,FB=2KiB,BT=1KiB", capacities);
+      !status.ok()) {
     return Usage(std::string(status.message()));
   }
   for (int i = 1; i < argc; ++i) {

@@ -111,8 +111,8 @@ constexpr void AddOverCapacity(Line& line, const Error& e) {
     line.Add("it is the largest in ").Add(space).Add(" at step ").Add(int64_t{e.step}).Add(", which needs ").Add(e.value).Add(" of ");
     line.Add(e.limit).Add(" bytes: smaller tiles, fewer copies or shorter lifetimes");
   } else {
-    line.Add("ends beyond ").Add(space).Add(", which needs ").Add(e.value).Add(" of ").Add(e.limit).Add(" bytes for gaps between buffers: ");
-    line.Add("other pinned offsets, or shorter lifetimes");
+    line.Add("ends beyond ").Add(space).Add(", which needs ").Add(e.value).Add(" of ").Add(e.limit);
+    line.Add(" bytes for gaps between buffers: other pinned offsets, or shorter lifetimes");
   }
 }
 
@@ -135,16 +135,20 @@ constexpr Line ErrorLine(const MapView& map) {
         line.Add("events_per_pair is ").Add(e.value).Add(", must be 0 to ").Add(e.limit);
       }
       break;
-    case ErrorKind::kUnknownValue: line.Add("space, policy or pipe has the value ").Add(e.value).Add(", the largest is ").Add(e.limit); break;
+    case ErrorKind::kUnknownValue:
+      line.Add("space, policy or pipe has the value ").Add(e.value).Add(", the largest is ").Add(e.limit);
+      break;
     case ErrorKind::kBadName:
       line.Add(e.value == 0 ? "its name is empty, needs 1 to " : "its name is too long, at most ").Add(e.limit).Add(" characters");
       break;
-    case ErrorKind::kDuplicateName: line.Add("buffers ").Add(int64_t{e.other}).Add(" and ").Add(int64_t{e.buffer}).Add(" have this name: rename one"); break;
+    case ErrorKind::kDuplicateName:
+      line.Add("buffers ").Add(int64_t{e.other}).Add(" and ").Add(int64_t{e.buffer}).Add(" have this name: rename one");
+      break;
     case ErrorKind::kBadSize: line.Add(e.value).Add(" bytes, must be at least 1"); break;
     case ErrorKind::kSizeOverflow: line.Add(e.value).Add(" is more than sizes and offsets may be (").Add(e.limit).Add(")"); break;
     case ErrorKind::kBadAlignment:
-      line.Add("alignment ").Add(e.value).Add(" must be a power of two from ").Add(e.limit).Add(" (of ").Add(SpaceName(e.space)).Add(") to ");
-      line.Add(kLargestAlignment).Add(", or 0");
+      line.Add("alignment ").Add(e.value).Add(" must be a power of two from ").Add(e.limit);
+      line.Add(" (of ").Add(SpaceName(e.space)).Add(") to ").Add(kLargestAlignment).Add(", or 0");
       break;
     case ErrorKind::kBadLifetime:
       if (e.value < 0) {
@@ -166,15 +170,15 @@ constexpr Line ErrorLine(const MapView& map) {
       break;
     case ErrorKind::kOverCapacity: internal::AddOverCapacity(line, e); break;
     case ErrorKind::kOutOfEvents:
-      line.Add("out of event ids from ").Add(PipeName(e.from)).Add(" to ").Add(PipeName(e.to)).Add(", ").Add(e.value).Add(" of ").Add(e.limit);
-      line.Add(" needed at step ").Add(int64_t{e.step}).Add(": fewer copies or shorter lifetimes");
+      line.Add("out of event ids from ").Add(PipeName(e.from)).Add(" to ").Add(PipeName(e.to)).Add(", ").Add(e.value);
+      line.Add(" of ").Add(e.limit).Add(" needed at step ").Add(int64_t{e.step}).Add(": fewer copies or shorter lifetimes");
       break;
     case ErrorKind::kNotPlaced: line.Add("has no place"); break;
     case ErrorKind::kWrongStride: line.Add("copies are ").Add(e.value).Add(" bytes apart, must be ").Add(e.limit); break;
     case ErrorKind::kEventsWrong: line.Add("event id ").Add(e.value).Add(" is missing, or not below ").Add(e.limit); break;
     case ErrorKind::kEventShared:
-      line.Add("shares event id ").Add(e.value).Add(" from ").Add(PipeName(e.from)).Add(" to ").Add(PipeName(e.to)).Add(" with \"").Add(other);
-      line.Add("\", which is alive");
+      line.Add("shares event id ").Add(e.value).Add(" from ").Add(PipeName(e.from)).Add(" to ").Add(PipeName(e.to));
+      line.Add(" with \"").Add(other).Add("\", which is alive");
       break;
   }
   return line;
@@ -216,7 +220,10 @@ constexpr Line SpaceLine(const MapView& map, Space space) {
   const int64_t capacity = map.capacities->Of(space), used = map.used_bytes[s];
   Line line;
   line.Add(SpaceName(space)).Add(": ").Add(used).Add(" of ").Add(capacity).Add(" bytes used");
-  if (capacity > 0) line.Add(" (").Add(static_cast<int64_t>(100.0 * static_cast<double>(used) / static_cast<double>(capacity) + 0.5)).Add("%)");
+  if (capacity > 0) {
+    const double percent = 100.0 * static_cast<double>(used) / static_cast<double>(capacity);
+    line.Add(" (").Add(static_cast<int64_t>(percent + 0.5)).Add("%)");
+  }
   line.Add(", at most ").Add(map.live_bytes[s]).Add(" alive in one step");
   if (used > capacity) line.Add(", ").Add(used - capacity).Add(" too many");
   return line;

@@ -269,7 +269,9 @@ class Packer {
     int order[kCapacity] = {};
     for (int i = 0; i < num_groups_; ++i) {
       int at = i;
-      for (; at > 0 && Compare(buffers_[groups_[i].root].name, buffers_[groups_[order[at - 1]].root].name) < 0; --at) order[at] = order[at - 1];
+      for (; at > 0 && Compare(buffers_[groups_[i].root].name, buffers_[groups_[order[at - 1]].root].name) < 0; --at) {
+        order[at] = order[at - 1];
+      }
       order[at] = i;
     }
     int rank[kCapacity] = {}, permuted[kCapacity] = {};

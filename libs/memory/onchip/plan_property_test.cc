@@ -1,11 +1,11 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/plan.h"
 #include "libs/memory/onchip/random_buffers.h"
 #include "libs/memory/onchip/text.h"
@@ -15,7 +15,8 @@ namespace jumar::memory::onchip {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr Capacities kPlenty = {.ub = kMiB, .l1 = kMiB, .l0a = kMiB, .l0b = kMiB, .l0c = kMiB, .fb = kMiB, .bt = kMiB, .events_per_pair = 127};
+constexpr Capacities kPlenty = {
+    .ub = kMiB, .l1 = kMiB, .l0a = kMiB, .l0b = kMiB, .l0c = kMiB, .fb = kMiB, .bt = kMiB, .events_per_pair = 127};
 
 bool SamePlacement(const Placement& a, const Placement& b) {
   return a.offset == b.offset && a.stride == b.stride && a.copies == b.copies && std::equal(a.forward, a.forward + kMaxCopies, b.forward) &&
@@ -28,11 +29,14 @@ TEST(PlanPropertyTest, PlansAreSound) {
     const Map map = PlanAll(RandomBuffers(random, static_cast<int>(random() % (kMaxBuffers + 1)), kNumSpaces), kPlenty);
     ASSERT_TRUE(map.ok()) << ErrorText(map.view());
     const Error fault = Verify(map.view());
-    ASSERT_TRUE(fault.ok()) << "trial " << trial << ", kind " << static_cast<int>(fault.kind) << ", buffer " << fault.buffer << "\n" << Table(map.view());
+    ASSERT_TRUE(fault.ok()) << "trial " << trial << ", kind " << static_cast<int>(fault.kind) << ", buffer " << fault.buffer << "\n"
+                            << Table(map.view());
     for (int s = 0; s < kNumSpaces; ++s) {
       int64_t end = 0;
       for (int i = 0; i < map.count; ++i) {
-        if (static_cast<int>(map.buffers[i].space) == s) end = std::max(end, map.placements[i].Offset(map.placements[i].copies - 1) + map.buffers[i].bytes);
+        if (static_cast<int>(map.buffers[i].space) == s) {
+          end = std::max(end, map.placements[i].Offset(map.placements[i].copies - 1) + map.buffers[i].bytes);
+        }
       }
       ASSERT_EQ(map.used_bytes[s], end);
       ASSERT_GE(map.used_bytes[s], map.live_bytes[s]);
@@ -70,7 +74,7 @@ TEST(PlanPropertyTest, ThreeBuffersAlwaysOptimally) {
 TEST(PlanPropertyTest, NearTheBest) {
   std::mt19937_64 random(2);
   for (const auto& [count, trials, worst_allowed, mean_allowed] :
-       {std::tuple{5, 200, 1.0, 1.0}, std::tuple{6, 200, 1.10, 1.01}, std::tuple{7, 100, 1.10, 1.01}, std::tuple{8, 30, 1.10, 1.01}}) {
+       {std::tuple{5, 200, 1.0, 1.0}, std::tuple{6, 200, 1.02, 1.001}, std::tuple{7, 100, 1.02, 1.001}, std::tuple{8, 30, 1.02, 1.002}}) {
     double worst = 1, sum = 0;
     for (int trial = 0; trial < trials; ++trial) {
       const std::vector<Buffer> buffers = RandomBuffers(random, count);
@@ -93,8 +97,8 @@ TEST(PlanPropertyTest, NearTheLowerBound) {
       worst = std::max(worst, ratio);
       sum += ratio;
     }
-    EXPECT_LE(worst, 1.30) << count << " buffers";
-    EXPECT_LE(sum / 300, 1.05) << count << " buffers";
+    EXPECT_LE(worst, 1.24) << count << " buffers";
+    EXPECT_LE(sum / 300, 1.013) << count << " buffers";
   }
 }
 
@@ -138,6 +142,15 @@ TEST(PlanPropertyTest, TheOrderOfTheBuffersDoesNotMatter) {
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<Buffer> buffers = RandomBuffers(random, static_cast<int>(2 + random() % 14), 2);
     if (trial % 3 == 0) buffers.back().pinned_offset = 2048;
+    if (trial % 5 == 0) {  // all alike, to be told apart by their names
+      for (Buffer& b : buffers) {
+        b.bytes = 100;
+        b.policy = Policy::kSingle;
+        b.lifetime = {0, 3};
+        b.alignment = 0;
+        b.pinned_offset = kAnywhere;
+      }
+    }
     if (trial % 4 == 0) {
       buffers[0].space = buffers[1].space;
       buffers[1].pinned_offset = kAnywhere;
@@ -149,7 +162,9 @@ TEST(PlanPropertyTest, TheOrderOfTheBuffersDoesNotMatter) {
     ASSERT_TRUE(map.ok() && Verify(map.view()).ok()) << ErrorText(map.view());
     std::shuffle(buffers.begin(), buffers.end(), random);
     const Map shuffled = PlanAll(buffers, kPlenty);
-    for (int i = 0; i < map.count; ++i) ASSERT_TRUE(SamePlacement(map.placements[i], shuffled.At(map.buffers[i].name))) << "trial " << trial;
+    for (int i = 0; i < map.count; ++i) {
+      ASSERT_TRUE(SamePlacement(map.placements[i], shuffled.At(map.buffers[i].name))) << "trial " << trial;
+    }
   }
 }
 
@@ -158,7 +173,9 @@ TEST(PlanPropertyTest, NoMoreEventIdsThanCopiesInFlight) {
   std::mt19937_64 random(7);
   for (int trial = 0; trial < 300; ++trial) {
     std::vector<Buffer> buffers = RandomBuffers(random, 14);
-    for (Buffer& b : buffers) b.handover = random() % 2 == 0 ? Handover{Pipe::kMte2, Pipe::kVector} : Handover{Pipe::kVector, Pipe::kMte2};
+    for (Buffer& b : buffers) {
+      b.handover = random() % 2 == 0 ? Handover{Pipe::kMte2, Pipe::kVector} : Handover{Pipe::kVector, Pipe::kMte2};
+    }
     int most = 0;
     for (int step = 0; step < 20; ++step) {
       int copies = 0;
@@ -179,8 +196,11 @@ TEST(PlanPropertyTest, NoMoreEventIdsThanCopiesInFlight) {
 TEST(PlanPropertyTest, ExtremesDoNotOverflow) {
   std::vector<Buffer> buffers;
   for (int i = 0; i < kMaxBuffers; ++i) {
-    buffers.push_back({.name = Name(("b" + std::to_string(i)).c_str()), .bytes = kLargestBytes - i, .policy = Policy::kQuad,
-                       .alignment = kLargestAlignment, .pinned_offset = i == 0 ? kLargestBytes : kAnywhere});
+    buffers.push_back({.name = Name(("b" + std::to_string(i)).c_str()),
+                       .bytes = kLargestBytes - i,
+                       .policy = Policy::kQuad,
+                       .alignment = kLargestAlignment,
+                       .pinned_offset = i == 0 ? kLargestBytes : kAnywhere});
   }
   Capacities endless = kPlenty;
   endless.ub = INT64_MAX;

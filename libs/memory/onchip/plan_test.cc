@@ -1,11 +1,11 @@
 #include "libs/memory/onchip/plan.h"
 
-#include "gmock/gmock.h"
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/text.h"
 #include "libs/memory/onchip/verify.h"
 
@@ -25,10 +25,18 @@ Map PlanAll(const std::vector<Buffer>& buffers, const Capacities& capacities = k
 // ---- At compile time.
 
 constexpr Buffer kAttention[] = {
-    {.name = "scores", .space = Space::kUb, .bytes = 32 * kKiB, .policy = Policy::kDouble, .lifetime = {0, 3},
+    {.name = "scores",
+     .space = Space::kUb,
+     .bytes = 32 * kKiB,
+     .policy = Policy::kDouble,
+     .lifetime = {0, 3},
      .handover = {Pipe::kMte2, Pipe::kVector}},
     {.name = "sums", .space = Space::kUb, .bytes = 500, .lifetime = {2, 5}},
-    {.name = "out", .space = Space::kUb, .bytes = 32 * kKiB, .policy = Policy::kDouble, .lifetime = {4, 6},
+    {.name = "out",
+     .space = Space::kUb,
+     .bytes = 32 * kKiB,
+     .policy = Policy::kDouble,
+     .lifetime = {4, 6},
      .handover = {Pipe::kVector, Pipe::kMte3}},
     {.name = "q", .space = Space::kL0a, .bytes = 16 * kKiB, .policy = Policy::k2x2, .handover = {Pipe::kMte1, Pipe::kCube}},
 };
@@ -67,7 +75,16 @@ TEST(PlanTest, RefusesWhatIsTooLarge) {
 }
 
 TEST(PlanTest, RefusesASpaceThatTheCoreHasNot) {
-  ExpectError(PlanAll({{.name = "a", .space = Space::kL1, .bytes = 1}}, {.ub = 1}), ErrorKind::kOverCapacity, "there is no L1 (capacity 0)");
+  ExpectError(PlanAll({{.name = "a", .space = Space::kL1, .bytes = 1}}, {.ub = 1}), ErrorKind::kOverCapacity,
+              "there is no L1 (capacity 0)");
+}
+
+TEST(PlanTest, AStatusSaysWhetherItIsALackOrAMistake) {
+  EXPECT_TRUE(PlanStatus(PlanAll({{.name = "a", .bytes = 32}}).view()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(PlanStatus(PlanAll({{.name = "a", .bytes = 200 * kKiB}}).view())));
+  const absl::Status mistake = PlanStatus(PlanAll({{.name = "a", .bytes = 0}}).view());
+  EXPECT_TRUE(absl::IsInvalidArgument(mistake));
+  EXPECT_THAT(std::string(mistake.message()), HasSubstr("0 bytes, must be at least 1\nbuffer "));
 }
 
 TEST(PlanTest, FitsToTheByte) {
@@ -81,16 +98,19 @@ TEST(PlanTest, RefusesBadSizes) {
   ExpectError(PlanAll({{.name = "a", .bytes = 0}}), ErrorKind::kBadSize, "buffer \"a\": 0 bytes, must be at least 1");
   ExpectError(PlanAll({{.name = "a", .bytes = INT64_MIN}}), ErrorKind::kBadSize, "-9223372036854775808 bytes");
   ExpectError(PlanAll({{.name = "a", .bytes = INT64_MAX}}), ErrorKind::kSizeOverflow, "9223372036854775807 is more than");
-  ExpectError(PlanAll({{.name = "a", .bytes = kLargestBytes, .policy = Policy::kQuad}}), ErrorKind::kOverCapacity, "4398046511104 of 196608");
+  ExpectError(PlanAll({{.name = "a", .bytes = kLargestBytes, .policy = Policy::kQuad}}), ErrorKind::kOverCapacity,
+              "4398046511104 of 196608");
 }
 
 TEST(PlanTest, RefusesBadAlignments) {
-  ExpectError(PlanAll({{.name = "a", .bytes = 1, .alignment = 48}}), ErrorKind::kBadAlignment, "alignment 48 must be a power of two from 32 (of UB)");
+  ExpectError(PlanAll({{.name = "a", .bytes = 1, .alignment = 48}}), ErrorKind::kBadAlignment,
+              "alignment 48 must be a power of two from 32 (of UB)");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .alignment = 16}}), ErrorKind::kBadAlignment, "alignment 16 ");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .alignment = INT64_MIN}}), ErrorKind::kBadAlignment, "alignment -9223372036854775808");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .alignment = int64_t{1} << 40}}), ErrorKind::kBadAlignment, "alignment 1099511627776");
   ExpectError(PlanAll({{.name = "a", .space = Space::kL0a, .bytes = 1, .alignment = 256}}), ErrorKind::kBadAlignment, "from 512 (of L0A)");
-  ExpectError(PlanAll({{.name = "a", .bytes = 1, .pinned_offset = 48}}), ErrorKind::kMisaligned, "offset 48 is not a multiple of its alignment, 32");
+  ExpectError(PlanAll({{.name = "a", .bytes = 1, .pinned_offset = 48}}), ErrorKind::kMisaligned,
+              "offset 48 is not a multiple of its alignment, 32");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .pinned_offset = -32}}), ErrorKind::kMisaligned, "offset -32");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .pinned_offset = INT64_MAX}}), ErrorKind::kSizeOverflow, "9223372036854775807");
 }
@@ -114,7 +134,8 @@ TEST(PlanTest, RefusesBadHandovers) {
 }
 
 TEST(PlanTest, RefusesUnknownValues) {
-  ExpectError(PlanAll({{.name = "a", .space = static_cast<Space>(7), .bytes = 1}}), ErrorKind::kUnknownValue, "has the value 7, the largest is 6");
+  ExpectError(PlanAll({{.name = "a", .space = static_cast<Space>(7), .bytes = 1}}), ErrorKind::kUnknownValue,
+              "has the value 7, the largest is 6");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .policy = static_cast<Policy>(99)}}), ErrorKind::kUnknownValue, "99");
   ExpectError(PlanAll({{.name = "a", .bytes = 1, .handover = {Pipe::kVector, static_cast<Pipe>(200)}}}), ErrorKind::kUnknownValue, "200");
 }
@@ -168,6 +189,10 @@ TEST(PlanTest, AliasesStartAtOneOffset) {
   EXPECT_EQ(map.At("weights").offset, map.At("scores").offset);
   EXPECT_TRUE(Verify(map.view()).ok());
 
+  // While the smaller one lives, the rest of the larger one's bytes is free.
+  buffers[2] = {.name = "other", .bytes = 64, .lifetime = {0, 2}};
+  EXPECT_EQ(PlanAll(buffers).At("other").offset, 64);
+
   buffers[1].lifetime = {2, 5};
   ExpectError(PlanAll(buffers), ErrorKind::kReusesLiveBuffer, "buffer \"weights\": takes bytes of \"scores\" while that is alive");
 }
@@ -175,11 +200,16 @@ TEST(PlanTest, AliasesStartAtOneOffset) {
 TEST(PlanTest, RefusesBadAliases) {
   const Buffer a = {.name = "a", .bytes = 64, .lifetime = {0, 0}};
   const std::string text = "that must be another buffer of the same space";
-  ExpectError(PlanAll({a, {.name = "b", .bytes = 64, .lifetime = {1, 1}, .alias_of = "nobody"}}), ErrorKind::kBadAlias, "alias of \"nobody\": " + text);
+  ExpectError(PlanAll({a, {.name = "b", .bytes = 64, .lifetime = {1, 1}, .alias_of = "nobody"}}), ErrorKind::kBadAlias,
+              "alias of \"nobody\": " + text);
   ExpectError(PlanAll({a, {.name = "b", .bytes = 64, .lifetime = {1, 1}, .alias_of = "b"}}), ErrorKind::kBadAlias, text);
-  ExpectError(PlanAll({a, {.name = "b", .space = Space::kL1, .bytes = 64, .lifetime = {1, 1}, .alias_of = "a"}}), ErrorKind::kBadAlias, text);
-  ExpectError(PlanAll({a, {.name = "b", .bytes = 64, .lifetime = {1, 1}, .pinned_offset = 0, .alias_of = "a"}}), ErrorKind::kBadAlias, text);
-  ExpectError(PlanAll({a, {.name = "b", .bytes = 64, .lifetime = {1, 1}, .alias_of = "a"}, {.name = "c", .bytes = 64, .lifetime = {2, 2}, .alias_of = "b"}}),
+  ExpectError(PlanAll({a, {.name = "b", .space = Space::kL1, .bytes = 64, .lifetime = {1, 1}, .alias_of = "a"}}), ErrorKind::kBadAlias,
+              text);
+  ExpectError(PlanAll({a, {.name = "b", .bytes = 64, .lifetime = {1, 1}, .pinned_offset = 0, .alias_of = "a"}}), ErrorKind::kBadAlias,
+              text);
+  ExpectError(PlanAll({a,
+                       {.name = "b", .bytes = 64, .lifetime = {1, 1}, .alias_of = "a"},
+                       {.name = "c", .bytes = 64, .lifetime = {2, 2}, .alias_of = "b"}}),
               ErrorKind::kBadAlias, "buffer \"c\"");
   ExpectError(PlanAll({{.name = "a", .bytes = 64, .lifetime = {0, 0}, .pinned_offset = 32},
                        {.name = "b", .bytes = 64, .lifetime = {1, 1}, .alignment = 64, .alias_of = "a"}}),

@@ -70,7 +70,8 @@ absl::Status ParseField(const std::string& field, Buffer& buffer) {
     return ParseKey(std::string_view(field).substr(0, equals), std::string_view(field).substr(equals + 1), buffer);
   }
   if (const size_t arrow = field.find('>'); arrow != std::string::npos) {
-    const auto producer = ParsePipe(std::string_view(field).substr(0, arrow)), consumer = ParsePipe(std::string_view(field).substr(arrow + 1));
+    const auto producer = ParsePipe(std::string_view(field).substr(0, arrow)),
+               consumer = ParsePipe(std::string_view(field).substr(arrow + 1));
     if (!producer.ok()) return producer.status();
     if (!consumer.ok()) return consumer.status();
     buffer.handover = {*producer, *consumer};
@@ -110,7 +111,9 @@ absl::StatusOr<Policy> ParsePolicy(std::string_view text) { return Parse<Policy>
 
 absl::StatusOr<Buffer> ParseBuffer(std::string_view text) {
   const std::vector<std::string> fields = absl::StrSplit(std::string(text), ':');
-  if (fields.size() < 3) return Bad("buffer", text, "write NAME:SPACE:BYTES, then policy, steps and pipes, as scores:UB:32KiB:double:0-3:MTE2>V");
+  if (fields.size() < 3) {
+    return Bad("buffer", text, "write NAME:SPACE:BYTES, then policy, steps and pipes, as scores:UB:32KiB:double:0-3:MTE2>V");
+  }
   Buffer buffer;
   buffer.name = Name(fields[0].c_str());
   const auto space = ParseSpace(fields[1]);

@@ -19,7 +19,8 @@ constexpr double kPlotHeight = 230, kPanelTop = 40, kPanelBottom = 50, kLegendRo
 constexpr size_t kCharactersPerLine = 150;
 
 // Light, for dark text; the names beside the plot say the same as the colours.
-constexpr const char* kColours[] = {"#8ecae6", "#ffd166", "#95d5b2", "#f4978e", "#cdb4db", "#ffb3c6", "#a8dadc", "#d4a373", "#b8c0ff", "#c7c7c7"};
+constexpr const char* kColours[] = {"#8ecae6", "#ffd166", "#95d5b2", "#f4978e", "#cdb4db",
+                                    "#ffb3c6", "#a8dadc", "#d4a373", "#b8c0ff", "#c7c7c7"};
 
 std::string Escape(const std::string& text) {
   std::string escaped;
@@ -81,7 +82,8 @@ class Panel {
 
   std::string Draw() const {
     std::string svg = Text(kMargin, top_ - 16, SpaceLine(map_, space_).text, "class=\"h\"");
-    svg += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fafafa\" stroke=\"#bbb\"/>\n", kPlotLeft, top_, kPlotWidth, height_);
+    svg += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fafafa\" stroke=\"#bbb\"/>\n", kPlotLeft,
+                           top_, kPlotWidth, height_);
     svg += Columns();
     for (const int i : members_) svg += Boxes(i);
     svg += Axis();
@@ -132,12 +134,13 @@ class Panel {
       const int64_t start = p.Offset(copy), end = start + b.bytes;
       const double top = Y(end), height = std::max(Y(start) - top, 1.5);
       const std::string box = absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" ", left, top, width, height);
-      absl::StrAppend(&svg, box, "fill=\"", Colour(i), "\" fill-opacity=\"0.85\" stroke=\"", blamed ? "#c1121f" : "#444", "\" stroke-width=\"",
-                      blamed ? "2" : "0.7", "\"><title>", Escape(TableRow(map_, i).text), "</title></rect>\n");
+      absl::StrAppend(&svg, box, "fill=\"", Colour(i), "\" fill-opacity=\"0.85\" stroke=\"", blamed ? "#c1121f" : "#444",
+                      "\" stroke-width=\"", blamed ? "2" : "0.7", "\"><title>", Escape(TableRow(map_, i).text), "</title></rect>\n");
       double hatched = 0;
       if (end > capacity_) {
         hatched = std::max(Y(std::max(start, capacity_)) - top, 1.5);
-        svg += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"url(#beyond)\"/>\n", left, top, width, hatched);
+        svg += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"url(#beyond)\"/>\n", left, top, width,
+                               hatched);
       }
       const std::string label = p.copies == 1 ? b.name.text : absl::StrCat(b.name.text, "[", copy, "]");
       if (height >= 13 && width >= 7.0 * static_cast<double>(label.size())) {
@@ -157,17 +160,22 @@ class Panel {
     double last = -100;
     for (const int64_t tick : ticks) {
       const double y = Y(tick);
-      const bool crowded = tick != 0 && tick != used_ && (std::abs(y - Y(used_)) < 14 || std::abs(y - Y(0)) < 14 || std::abs(y - last) < 14);
+      const bool crowded =
+          tick != 0 && tick != used_ && (std::abs(y - Y(used_)) < 14 || std::abs(y - Y(0)) < 14 || std::abs(y - last) < 14);
       if (crowded || (tick == used_ && std::abs(y - capacity_y) < 14)) continue;
-      svg += Text(kPlotLeft - 6, y + 4, BytesText(tick), "class=\"s\" text-anchor=\"end\"") + LineFrom(kPlotLeft - 4, y, kPlotLeft, y, "stroke=\"#444\"");
+      svg += Text(kPlotLeft - 6, y + 4, BytesText(tick), "class=\"s\" text-anchor=\"end\"") +
+             LineFrom(kPlotLeft - 4, y, kPlotLeft, y, "stroke=\"#444\"");
       last = y;
     }
-    svg += LineFrom(kPlotLeft, capacity_y, right, capacity_y, used_ > capacity_ ? "stroke=\"#c1121f\" stroke-width=\"2.5\"" : "stroke=\"#2d6a4f\" stroke-width=\"2.5\"");
+    svg += LineFrom(kPlotLeft, capacity_y, right, capacity_y,
+                    used_ > capacity_ ? "stroke=\"#c1121f\" stroke-width=\"2.5\"" : "stroke=\"#2d6a4f\" stroke-width=\"2.5\"");
     svg += Text(kPlotLeft - 6, capacity_y + 4, BytesText(capacity_), "class=\"s\" font-weight=\"bold\" text-anchor=\"end\"");
     svg += Text(right - 4, capacity_y - 4, "capacity", "class=\"s\" text-anchor=\"end\"");
     if (broken_) {
       const double y = top_ + height_ / 12;
-      for (const double shift : {-3.0, 3.0}) svg += LineFrom(kPlotLeft - 8, y + shift + 3, kPlotLeft + 8, y + shift - 3, "class=\"break\" stroke=\"#444\"");
+      for (const double shift : {-3.0, 3.0}) {
+        svg += LineFrom(kPlotLeft - 8, y + shift + 3, kPlotLeft + 8, y + shift - 3, "class=\"break\" stroke=\"#444\"");
+      }
     }
     return svg;
   }
@@ -175,9 +183,10 @@ class Panel {
   std::string LegendRow(int i, double y) const {
     const Buffer& b = map_.buffers[i];
     const Placement& p = map_.placements[i];
-    std::string svg = absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"%s\" stroke=\"%s\"/>\n", kLegendLeft, y, Colour(i),
-                                      map_.error->buffer == i ? "#c1121f" : "#444");
-    std::string what = absl::StrCat(b.name.text, ", ", p.copies == 1 ? "" : absl::StrCat(p.copies, " x "), BytesText(b.bytes), " at ", p.offset);
+    std::string svg = absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"%s\" stroke=\"%s\"/>\n", kLegendLeft,
+                                      y, Colour(i), map_.error->buffer == i ? "#c1121f" : "#444");
+    const std::string bytes = b.bytes % 1024 == 0 ? BytesText(b.bytes) : absl::StrCat(b.bytes, " B");  // exact
+    std::string what = absl::StrCat(b.name.text, ", ", p.copies == 1 ? "" : absl::StrCat(p.copies, " x "), bytes, " at ", p.offset);
     if (p.copies > 1) absl::StrAppend(&what, " + ", p.stride, " i");
     if (b.policy == Policy::k2x2) what += " (2x2)";
     if (b.pinned_offset != kAnywhere) what += ", pinned";
@@ -240,13 +249,15 @@ std::string Svg(const MapView& map) {
     body += panel.Draw();
     y = panel.Bottom();
   }
-  std::string svg = absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n",
-                                    kWidth, y + kMargin, kWidth, y + kMargin);
-  svg += "<style>text{fill:#222}.t{font-size:17px;font-weight:bold}.h{font-size:13px;font-weight:bold}.b{font-size:12px}.s{font-size:11px;fill:#555}"
-         ".e{font-size:13px;fill:#c1121f}</style>\n"
-         "<defs><pattern id=\"beyond\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
-         "<line x1=\"0\" y1=\"0\" x2=\"0\" y2=\"8\" stroke=\"#c1121f\" stroke-width=\"2\"/></pattern></defs>\n"
-         "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n",
+      kWidth, y + kMargin, kWidth, y + kMargin);
+  svg +=
+      "<style>text{fill:#222}.t{font-size:17px;font-weight:bold}.h{font-size:13px;font-weight:bold}.b{font-size:12px}"
+      ".s{font-size:11px;fill:#555}.e{font-size:13px;fill:#c1121f}</style>\n"
+      "<defs><pattern id=\"beyond\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
+      "<line x1=\"0\" y1=\"0\" x2=\"0\" y2=\"8\" stroke=\"#c1121f\" stroke-width=\"2\"/></pattern></defs>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
   return svg + body + "</svg>\n";
 }
 

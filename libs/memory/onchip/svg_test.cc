@@ -25,12 +25,13 @@ std::string Draw(const std::vector<Buffer>& buffers, const Capacities& capacitie
 }
 
 TEST(SvgTest, ShowsNamesSizesEventsAndTheCapacity) {
-  const std::string svg = Draw({{.name = "scores", .bytes = 32 * 1024, .policy = Policy::kDouble, .lifetime = {0, 3}, .handover = {Pipe::kMte2, Pipe::kVector}},
-                                {.name = "sums", .bytes = 512, .lifetime = {2, 5}}},
-                               {.ub = 96 * 1024});
-  EXPECT_THAT(svg, AllOf(HasSubstr("the plan fits"), HasSubstr(">scores[0]<"), HasSubstr(">scores[1]<"), HasSubstr("scores, 2 x 32 KiB at 0 + 32768 i"),
-                         HasSubstr("event ids MTE2&gt;V 0 1, V&gt;MTE2 0 1"), HasSubstr("sums, 512 B at 65536"), HasSubstr(">96 KiB<"),
-                         HasSubstr(">capacity<"), HasSubstr("steps 2-5")));
+  const std::string svg =
+      Draw({{.name = "scores", .bytes = 32 * 1024, .policy = Policy::kDouble, .lifetime = {0, 3}, .handover = {Pipe::kMte2, Pipe::kVector}},
+            {.name = "sums", .bytes = 512, .lifetime = {2, 5}}},
+           {.ub = 96 * 1024});
+  EXPECT_THAT(svg, AllOf(HasSubstr("the plan fits"), HasSubstr(">scores[0]<"), HasSubstr(">scores[1]<"),
+                         HasSubstr("scores, 2 x 32 KiB at 0 + 32768 i"), HasSubstr("event ids MTE2&gt;V 0 1, V&gt;MTE2 0 1"),
+                         HasSubstr("sums, 512 B at 65536"), HasSubstr(">96 KiB<"), HasSubstr(">capacity<"), HasSubstr("steps 2-5")));
   EXPECT_THAT(svg, Not(HasSubstr("url(#beyond)")));
   EXPECT_EQ(Count(svg, "<title>"), 3) << "a box a copy";
   EXPECT_EQ(Count(svg, "<text"), Count(svg, "</text>"));
@@ -38,7 +39,8 @@ TEST(SvgTest, ShowsNamesSizesEventsAndTheCapacity) {
 
 TEST(SvgTest, DrawsWhatDoesNotFit) {
   const std::string svg = Draw({{.name = "a", .bytes = 64 * 1024}, {.name = "b", .bytes = 64 * 1024}}, {.ub = 96 * 1024});
-  EXPECT_THAT(svg, AllOf(HasSubstr("the plan fails"), HasSubstr("buffer &quot;a&quot;: it is the largest in UB"), HasSubstr("url(#beyond)")));
+  EXPECT_THAT(svg,
+              AllOf(HasSubstr("the plan fails"), HasSubstr("buffer &quot;a&quot;: it is the largest in UB"), HasSubstr("url(#beyond)")));
   EXPECT_EQ(Count(svg, "<title>"), 2);
 }
 
@@ -54,6 +56,10 @@ TEST(SvgTest, AnyNameIsText) {
 
 TEST(SvgTest, ErrorsOfTheBuffersAreShownWithoutAPlot) {
   EXPECT_THAT(Draw({{.name = "a", .bytes = 0}}, {.ub = 64}), AllOf(HasSubstr("0 bytes, must be at least 1"), Not(HasSubstr("<title>"))));
+}
+
+TEST(SvgTest, SizesBesideThePlotAreExact) {
+  EXPECT_THAT(Draw({{.name = "a", .bytes = 2000}}, {.ub = 4096}), HasSubstr("a, 2000 B at 0"));
 }
 
 TEST(SvgTest, SpellsSizes) {

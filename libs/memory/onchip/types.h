@@ -155,24 +155,24 @@ struct Placement {
 enum class ErrorKind : uint8_t {
   kNone,
   kTooManyBuffers,
-  kBadCapacity,    // negative, or more events than an id can number
-  kUnknownValue,   // of an enumeration
-  kBadName,        // empty or too long
+  kBadCapacity,   // negative, or more events than an id can number
+  kUnknownValue,  // of an enumeration
+  kBadName,       // empty or too long
   kDuplicateName,
-  kBadSize,        // zero or negative
-  kSizeOverflow,   // beyond kLargestBytes
-  kBadAlignment,   // not a power of two, or below the space's
-  kBadLifetime,    // reversed, or before step 0
-  kBadHandover,    // one pipe missing, or both the same
-  kBadAlias,       // of an unknown buffer, of one in another space, of itself, of an alias; or pinned
-  kMisaligned,     // a pinned offset
+  kBadSize,       // zero or negative
+  kSizeOverflow,  // beyond kLargestBytes
+  kBadAlignment,  // not a power of two, or below the space's
+  kBadLifetime,   // reversed, or before step 0
+  kBadHandover,   // one pipe missing, or both the same
+  kBadAlias,      // of an unknown buffer, of one in another space, of itself, of an alias; or pinned
+  kMisaligned,    // a pinned offset
   kReusesLiveBuffer,
   kOverCapacity,
   kOutOfEvents,
-  kNotPlaced,      // the following only by Verify
+  kNotPlaced,  // the following only by Verify
   kWrongStride,
-  kEventsWrong,    // missing, or beyond the number of ids
-  kEventShared,    // by two buffers that are alive together
+  kEventsWrong,  // missing, or beyond the number of ids
+  kEventShared,  // by two buffers that are alive together
 };
 
 // Every size and offset is at most this, so that no sum of them overflows.
@@ -222,9 +222,9 @@ struct BufferMap {
   Placement placements[kCapacity] = {};
   int32_t count = 0;
   Error error = {};
-  int64_t used_bytes[kNumSpaces] = {};         // high-water mark
-  int64_t live_bytes[kNumSpaces] = {};         // the most that is alive in one step: no plan uses less
-  int8_t events[kNumPipes][kNumPipes] = {};    // [from][to]: event ids in use
+  int64_t used_bytes[kNumSpaces] = {};       // high-water mark
+  int64_t live_bytes[kNumSpaces] = {};       // the most that is alive in one step: no plan uses less
+  int8_t events[kNumPipes][kNumPipes] = {};  // [from][to]: event ids in use
 
   constexpr bool ok() const { return error.ok(); }
   constexpr int64_t Used(Space space) const { return used_bytes[static_cast<int>(space)]; }

@@ -31,9 +31,13 @@ constexpr Error Blame(ErrorKind kind, const Buffer& b, int buffer, int64_t value
 }
 
 constexpr Error ValidateOne(const Buffer& b, int i) {
-  if (b.name.empty() || b.name.too_long) return Blame(ErrorKind::kBadName, b, i, b.name.empty() ? 0 : Name::kCapacity, Name::kCapacity - 1);
+  if (b.name.empty() || b.name.too_long) {
+    return Blame(ErrorKind::kBadName, b, i, b.name.empty() ? 0 : Name::kCapacity, Name::kCapacity - 1);
+  }
   if (static_cast<int>(b.space) >= kNumSpaces) return Blame(ErrorKind::kUnknownValue, b, i, static_cast<int>(b.space), kNumSpaces - 1);
-  if (static_cast<int>(b.policy) >= kNumPolicies) return Blame(ErrorKind::kUnknownValue, b, i, static_cast<int>(b.policy), kNumPolicies - 1);
+  if (static_cast<int>(b.policy) >= kNumPolicies) {
+    return Blame(ErrorKind::kUnknownValue, b, i, static_cast<int>(b.policy), kNumPolicies - 1);
+  }
   const int producer = static_cast<int>(b.handover.producer), consumer = static_cast<int>(b.handover.consumer);
   if (producer >= kNumPipes || consumer >= kNumPipes) {
     return Blame(ErrorKind::kUnknownValue, b, i, producer > consumer ? producer : consumer, kNumPipes - 1);
@@ -60,8 +64,8 @@ constexpr Error ValidateAlias(const Buffer* buffers, int count, int i) {
   const Buffer& b = buffers[i];
   if (b.alias_of.empty()) return {};
   const int target = FindBuffer(buffers, count, b.alias_of);
-  const bool fine = target >= 0 && target != i && !b.alias_of.too_long && b.pinned_offset == kAnywhere && buffers[target].space == b.space &&
-                    buffers[target].alias_of.empty();
+  const bool fine = target >= 0 && target != i && !b.alias_of.too_long && b.pinned_offset == kAnywhere &&
+                    buffers[target].space == b.space && buffers[target].alias_of.empty();
   if (!fine) return Blame(ErrorKind::kBadAlias, b, i, 0, 0, target);
   if (const int64_t pinned = buffers[target].pinned_offset; pinned != kAnywhere && pinned % AlignmentOf(b) != 0) {
     return Blame(ErrorKind::kMisaligned, b, i, pinned, AlignmentOf(b), target);

@@ -32,7 +32,9 @@ constexpr Error VerifyBytes(const MapView& map, int i, int k) {
   for (int x = 0; x < NumCopies(a.policy); ++x) {
     for (int y = 0; y < NumCopies(b.policy); ++y) {
       const int64_t start_a = map.placements[i].Offset(x), start_b = map.placements[k].Offset(y);
-      if (start_a < start_b + b.bytes && start_b < start_a + a.bytes) return Blame(ErrorKind::kReusesLiveBuffer, a, i, start_a, start_b, k);
+      if (start_a < start_b + b.bytes && start_b < start_a + a.bytes) {
+        return Blame(ErrorKind::kReusesLiveBuffer, a, i, start_a, start_b, k);
+      }
     }
   }
   return {};
@@ -54,7 +56,9 @@ constexpr Error VerifyFlags(const MapView& map, int i, int k) {
   if (a.handover.producer == Pipe::kNone || b.handover.producer == Pipe::kNone || !Overlap(a.lifetime, b.lifetime)) return {};
   for (int x = 0; x < 2 * NumCopies(a.policy); ++x) {
     const Flag f = FlagOf(a, map.placements[i], x);
-    if (f.id < 0 || f.id >= map.capacities->events_per_pair) return Blame(ErrorKind::kEventsWrong, a, i, f.id, map.capacities->events_per_pair);
+    if (f.id < 0 || f.id >= map.capacities->events_per_pair) {
+      return Blame(ErrorKind::kEventsWrong, a, i, f.id, map.capacities->events_per_pair);
+    }
     for (int y = 0; y < 2 * NumCopies(b.policy); ++y) {
       if (i == k && x == y) continue;
       const Flag g = FlagOf(b, map.placements[k], y);

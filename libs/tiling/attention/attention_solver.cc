@@ -41,10 +41,11 @@ absl::StatusOr<AttentionPlan> SolveAttention(const AttentionBatch& batch, const 
   if (!plan.ok()) return plan.status();
   absl::StatusOr<Machine> machine = MakeMachine(spec, FlashNeeds(kernel.work.type));
   if (!machine.ok()) return machine.status();
-  absl::StatusOr<FlashPlan> found = SearchFlash(plan->work, *machine, kernel.fixed);
+  const FlashSums sums = SumsOf(plan->work);
+  absl::StatusOr<FlashPlan> found = SearchFlash(plan->work, sums, *machine, kernel.fixed);
   if (!found.ok()) return found.status();
   plan->plan = *std::move(found);
-  plan->bound = BoundFlash(plan->work, *machine);
+  plan->bound = BoundFlash(plan->work, sums, *machine);
   return plan;
 }
 
@@ -53,7 +54,7 @@ absl::StatusOr<Prediction> PredictFixedRule(const AttentionBatch& batch, const A
   if (!plan.ok()) return plan.status();
   absl::StatusOr<Machine> machine = MakeMachine(spec, FlashNeeds(kernel.work.type));
   if (!machine.ok()) return machine.status();
-  absl::StatusOr<FlashPlan> fixed = EvaluateFlash(plan->work, kernel.fixed, *machine, Split::kFixedRule);
+  absl::StatusOr<FlashPlan> fixed = EvaluateFlash(plan->work, SumsOf(plan->work), kernel.fixed, *machine, Split::kFixedRule);
   if (!fixed.ok()) return fixed.status();
   return fixed->prediction;
 }
@@ -71,8 +72,10 @@ Solution DescribeAttention(const AttentionPlan& attention, const HardwareSpec& s
                      {"output_in_ub", tile.output_in_ub, "1: O is kept in UB over the blocks of a row, 0: in global memory"},
                      {"l1_entries", layout.l1_entries, "KV entries of one load into L1"},
                      {"m0", layout.m0, "rows of a product in L0"},
-                     {"n0", layout.n0, "columns of a product in L0"},
-                     {"k0", layout.k0, "depth of a product in L0"},
+                     {"n0", layout.n0, "KV entries of a product QK in L0"},
+                     {"k0", layout.k0, "elements of a key of a product QK in L0"},
+                     {"n1", layout.n1, "elements of a value of a product PV in L0"},
+                     {"k1", layout.k1, "KV entries of a product PV in L0"},
                      {"vector_rows", layout.vector_rows, "rows that a vector core takes at once"},
                      {"workspace_bytes", layout.workspace_bytes, "of S, P and O in global memory, all cores"},
                      {"split_rows", static_cast<int64_t>(plan.balance.merges.size()), "rows that several cores share along the KV length"},

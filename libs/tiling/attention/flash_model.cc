@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kCostUnits = 1e11;   // of balance's costs in a second: 10 ps
 constexpr int64_t kProbabilityEntries = 128;
+constexpr int64_t kLoadBytes = 48 * 1024;
 constexpr int64_t kStatBytes = 96;    // of a row in UB: maximum, sum and factor, a block each
 
 absl::Status Exhausted(std::string_view memory, int64_t has, const FlashWork& w, const FlashTile& tile) {
@@ -42,14 +43,15 @@ struct BlockSeconds {
   double row, block, unit;
 };
 BlockSeconds BusiestPipe(const FlashWork& w, const FlashTile& tile, const FlashLayout& layout, const Machine& machine, int64_t queries) {
-  PipeSeconds row = {}, block = {}, unit = {};
+  FlashBusy row, block, unit;
   AddBusy(w, tile, layout, machine, {.queries = queries, .rows = 1}, row);
   AddBusy(w, tile, layout, machine, {.queries = queries, .blocks = 1}, block);
   AddBusy(w, tile, layout, machine, {.queries = queries, .entries = kFractal}, unit);
   const double units = static_cast<double>(tile.entries / kFractal);
   BlockSeconds busiest = {0, -1, 0};
   for (int pipe = 0; pipe < kNumPipes; ++pipe) {
-    if (block[pipe] + units * unit[pipe] > busiest.block + units * busiest.unit) busiest = {row[pipe], block[pipe], unit[pipe]};
+    if (block.busy[pipe] + units * unit.busy[pipe] <= busiest.block + units * busiest.unit) continue;
+    busiest = {row.busy[pipe], block.busy[pipe], unit.busy[pipe]};
   }
   return busiest;
 }
@@ -90,6 +92,27 @@ Prediction MergePhase(const FlashWork& w, const FlashPlan& plan, const Machine& 
   return merge;
 }
 
+double KvBytesOnce(const FlashWork& w) {
+  double entries = 0;
+  for (size_t i = 0; i < w.kv_lens.size(); ++i) {
+    const int64_t queries = w.query_lens[i], keys = w.kv_lens[i];
+    if (queries == 0) continue;
+    if (w.view.window > 0) {
+      entries += static_cast<double>(std::min(keys, w.view.window + queries - 1));
+      continue;
+    }
+    int64_t seen = keys / w.view.ratio;
+    if (w.view.max_selected > 0) {
+      const double picked = static_cast<double>(std::min(seen, w.view.max_selected)) * static_cast<double>(queries);
+      entries += std::min(static_cast<double>(seen), picked);
+    } else {
+      entries += static_cast<double>(seen);
+    }
+    if (w.view.leading_entries > 0) entries += static_cast<double>(std::min(keys, w.view.leading_entries + queries - 1));
+  }
+  return entries * static_cast<double>(w.kv_heads) * static_cast<double>(w.entry_bytes());
+}
+
 }  // namespace
 
 absl::Status CheckWork(const FlashWork& w) {
@@ -98,9 +121,9 @@ absl::Status CheckWork(const FlashWork& w) {
   int64_t pairs = 0, tokens = 0;
   for (size_t i = 0; i < w.kv_lens.size(); ++i) {
     const int64_t sequence = static_cast<int64_t>(i);
-    if (absl::Status status = CheckSequence(sequence, w.query_lens[i], w.kv_lens[i], 1, 1, w.view); !status.ok()) return status;
     absl::StatusOr<int64_t> own = Product("queries * keys of a sequence", {w.query_lens[i], w.kv_lens[i] + w.view.leading_entries});
     if (!own.ok()) return own.status();
+    if (absl::Status status = CheckSequence(sequence, w.query_lens[i], w.kv_lens[i], 1, 1, w.view); !status.ok()) return status;
     absl::StatusOr<int64_t> all = Sum("queries * keys of the batch", {pairs, *own});
     absl::StatusOr<int64_t> all_tokens = Sum("keys of the batch", {tokens, w.kv_lens[i] + w.query_lens[i] + w.view.leading_entries});
     if (!all.ok()) return all.status();
@@ -129,18 +152,29 @@ absl::StatusOr<FlashLayout> Layout(const FlashWork& w, const FlashTile& tile, co
   FlashLayout layout = {.rows = tile.queries * tile.heads};
   const int64_t size = Bytes(w.type), m16 = RoundUp(layout.rows, kFractal), fractal_k = FractalK(w.type);
   layout.m0 = std::min(m16, kMaxM0);
-  layout.n0 = std::min({tile.entries, kMaxN0, machine.l0c / (2 * 4 * layout.m0) / kFractal * kFractal});
-  if (layout.n0 < kFractal) return Exhausted("L0C", machine.l0c, w, tile);
-  layout.k0 = std::min(machine.l0a / (2 * size * layout.m0), machine.l0b / (2 * size * layout.n0)) / fractal_k * fractal_k;
-  if (layout.k0 < fractal_k) return Exhausted("L0A or L0B", std::min(machine.l0a, machine.l0b), w, tile);
+  const int64_t columns = machine.l0c / (2 * 4 * layout.m0) / kFractal * kFractal;
+  if (columns < kFractal) return Exhausted("L0C", machine.l0c, w, tile);
+  const auto depth = [&](int64_t n, int64_t of) {
+    const int64_t fits = std::min(machine.l0a / (2 * size * layout.m0), machine.l0b / (2 * size * n)) / fractal_k * fractal_k;
+    return std::min(fits, RoundUp(of, fractal_k));
+  };
+  layout.n0 = std::min({tile.entries, kMaxN0, columns});
+  layout.k0 = depth(layout.n0, w.key_dim);
+  if (w.value_dim > 0) {
+    layout.n1 = std::min({RoundUp(w.value_dim, kFractal), kMaxN0, columns});
+    layout.k1 = depth(layout.n1, tile.entries);
+  }
+  if (layout.k0 < fractal_k || (w.value_dim > 0 && layout.k1 < fractal_k)) return Exhausted("L0A or L0B", std::min(machine.l0a, machine.l0b), w, tile);
 
   const int64_t q = m16 * w.key_dim * size, widest = std::max(w.key_dim, w.value_dim) * size;
   const int64_t probability = w.value_dim > 0 ? 2 * m16 * size : 0;  // of an entry
+  // A load of this size costs little beside its bytes, and lets the cube begin soon.
+  const int64_t load = std::min(tile.entries, RoundUp(kLoadBytes / (w.key_dim * size), kFractal));
   if (tile.keep_kv) {
-    layout.l1_entries = tile.entries;
+    layout.l1_entries = load;
     if (q + kStages * tile.entries * w.entry_bytes() + probability * std::min(tile.entries, kProbabilityEntries) > machine.l1) return Exhausted("L1", machine.l1, w, tile);
   } else {
-    for (layout.l1_entries = tile.entries;; layout.l1_entries = RoundUp(layout.l1_entries / 2, kFractal)) {
+    for (layout.l1_entries = load;; layout.l1_entries = RoundUp(layout.l1_entries / 2, kFractal)) {
       if (q + 2 * layout.l1_entries * widest + probability * std::min(layout.l1_entries, kProbabilityEntries) <= machine.l1) break;
       if (layout.l1_entries == kFractal) return Exhausted("L1", machine.l1, w, tile);
     }
@@ -163,12 +197,12 @@ std::vector<Buffer> FlashBuffers(const FlashWork& w, const FlashTile& tile, cons
   std::vector<Buffer> buffers = {{.name = "Q", .memory = Memory::kL1, .bytes = m16 * w.key_dim * size}};
   buffers.push_back({.name = tile.keep_kv ? "KV" : "K or V",
                      .memory = Memory::kL1,
-                     .bytes = layout.l1_entries * (tile.keep_kv ? w.entry_bytes() : std::max(w.key_dim, w.value_dim) * size),
+                     .bytes = tile.keep_kv ? tile.entries * w.entry_bytes() : layout.l1_entries * std::max(w.key_dim, w.value_dim) * size,
                      .copies = 2});
   if (pv) buffers.push_back({.name = "P", .memory = Memory::kL1, .bytes = m16 * std::min(layout.l1_entries, kProbabilityEntries) * size, .copies = 2});
-  buffers.push_back({.name = "Q or P", .memory = Memory::kL0A, .bytes = layout.m0 * layout.k0 * size, .copies = 2});
-  buffers.push_back({.name = "K or V", .memory = Memory::kL0B, .bytes = layout.n0 * layout.k0 * size, .copies = 2});
-  buffers.push_back({.name = pv ? "S or O'" : "S", .memory = Memory::kL0C, .bytes = layout.m0 * layout.n0 * 4, .copies = 2});
+  buffers.push_back({.name = "Q or P", .memory = Memory::kL0A, .bytes = layout.m0 * std::max(layout.k0, layout.k1) * size, .copies = 2});
+  buffers.push_back({.name = "K or V", .memory = Memory::kL0B, .bytes = std::max(layout.n0 * layout.k0, layout.n1 * layout.k1) * size, .copies = 2});
+  buffers.push_back({.name = pv ? "S or O'" : "S", .memory = Memory::kL0C, .bytes = layout.m0 * std::max(layout.n0, layout.n1) * 4, .copies = 2});
   buffers.push_back({.name = "S", .memory = Memory::kUb, .bytes = layout.vector_rows * tile.entries * 4, .copies = 2});
   if (!pv) {
     buffers.push_back({.name = "score", .memory = Memory::kUb, .bytes = layout.vector_rows * tile.entries * 4, .copies = 2});
@@ -183,28 +217,7 @@ std::vector<Buffer> FlashBuffers(const FlashWork& w, const FlashTile& tile, cons
   return buffers;
 }
 
-double KvBytesOnce(const FlashWork& w, bool distinct) {
-  double entries = 0;
-  for (size_t i = 0; i < w.kv_lens.size(); ++i) {
-    const int64_t queries = w.query_lens[i], keys = w.kv_lens[i];
-    if (queries == 0) continue;
-    if (w.view.window > 0) {
-      entries += static_cast<double>(std::min(keys, w.view.window + queries - 1));
-      continue;
-    }
-    int64_t seen = keys / w.view.ratio;
-    if (w.view.max_selected > 0) {
-      const double picked = static_cast<double>(std::min(seen, w.view.max_selected)) * (distinct ? static_cast<double>(queries) : 1);
-      entries += std::min(static_cast<double>(seen), picked);
-    } else {
-      entries += static_cast<double>(seen);
-    }
-    if (w.view.leading_entries > 0) entries += static_cast<double>(std::min(keys, w.view.leading_entries + queries - 1));
-  }
-  return entries * static_cast<double>(w.kv_heads) * static_cast<double>(w.entry_bytes());
-}
-
-absl::StatusOr<FlashPlan> EvaluateFlash(const FlashWork& w, const FlashTile& tile, const Machine& machine, Split split) {
+absl::StatusOr<FlashPlan> EvaluateFlash(const FlashWork& w, const FlashSums& sums, const FlashTile& tile, const Machine& machine, Split split) {
   absl::StatusOr<FlashLayout> layout = Layout(w, tile, machine);
   if (!layout.ok()) return layout.status();
   FlashPlan plan = {.tile = tile, .layout = *layout};
@@ -225,23 +238,30 @@ absl::StatusOr<FlashPlan> EvaluateFlash(const FlashWork& w, const FlashTile& til
   double slowest_seconds = -1;
   const double partial = PartialBytes(w, *layout, tile);
   for (const CoreShare& share : plan.balance.shares) {
-    CoreWork core;
-    double blocks = 0;
-    ForEachRowCount(plan.balance_problem, plan.balance, share.begin, share.end, [&](const RowCount& run) {
-      const FlashCount count = {run.queries, static_cast<double>(run.rows), static_cast<double>(run.blocks), static_cast<double>(run.units * kFractal)};
-      AddBusy(w, tile, *layout, machine, count, core.busy);
-      bytes += BytesOf(w, tile, *layout, machine, count);
-      blocks += count.blocks;
-      core.steps += run.blocks;
-    });
     if (share.begin == share.end) {
       plan.core_seconds.push_back(0);
       continue;
     }
-    core.busy[kMte3] += partial / (machine.write_rate * static_cast<double>(machine.vectors_per_cube)) *
+    // AddBusy is linear in all but the queries, so that what has the same number of queries is added up before.
+    FlashBusy busy;
+    FlashCount full = {.queries = tile.queries}, last = {};
+    const auto add = [&](FlashCount& count, const RowCount& run) {
+      count.rows += static_cast<double>(run.rows), count.blocks += static_cast<double>(run.blocks), count.entries += static_cast<double>(run.units * kFractal);
+    };
+    ForEachRowCount(plan.balance_problem, plan.balance, share.begin, share.end, [&](const RowCount& run) {
+      if (run.queries == tile.queries) return add(full, run);
+      if (run.queries != last.queries) {
+        if (last.queries > 0) AddBusy(w, tile, *layout, machine, last, busy);
+        last = {.queries = run.queries};
+      }
+      add(last, run);
+    });
+    if (full.rows > 0) AddBusy(w, tile, *layout, machine, full, busy);
+    if (last.queries > 0) AddBusy(w, tile, *layout, machine, last, busy);
+    bytes += busy.bytes;
+    busy.busy[kMte3] += partial / (machine.write_rate * static_cast<double>(machine.vectors_per_cube)) *
                         ((share.head_partial >= 0 ? 1 : 0) + (share.tail_partial >= 0 ? 1 : 0));
-    if (machine.unified()) core.TakeTurns(kMte2, kVectorIn);
-    for (int pipe = 0; pipe < kNumPipes; ++pipe) core.step[pipe] = core.busy[pipe] / std::max(1.0, blocks);
+    const CoreWork core = busy.Work(machine);
     plan.core_seconds.push_back(CoreSeconds(core));
     if (plan.core_seconds.back() <= slowest_seconds) continue;
     slowest_seconds = plan.core_seconds.back();
@@ -249,16 +269,11 @@ absl::StatusOr<FlashPlan> EvaluateFlash(const FlashWork& w, const FlashTile& til
   }
 
   plan.partial_bytes = plan.balance.num_partials * static_cast<int64_t>(partial);
-  // KV of the heads that are worked on at the same time comes from HBM once if half of L2 holds it.
-  const double once = KvBytesOnce(w, /*distinct=*/true), all_heads = static_cast<double>(w.kv_heads) * static_cast<double>(w.kv_lens.size());
-  const double share = all_heads > 0 ? std::min(1.0, static_cast<double>(machine.cube_cores) / all_heads) : 0;
-  const double half = static_cast<double>(machine.l2) / 2;
-  double hbm_read = (once * share <= half ? std::min(once, bytes.kv) : bytes.kv) + bytes.q, hbm_write = bytes.out;
-  if (static_cast<double>(layout->workspace_bytes) > half) hbm_read += bytes.workspace_read, hbm_write += bytes.workspace_write;
+  const SharedSeconds shared = SharedOf(w, sums, *layout, machine, bytes);
   const double partials = static_cast<double>(plan.partial_bytes);
   const auto whole = [](double x) { return static_cast<int64_t>(x); };
-  plan.traffic = {.hbm_read = whole(hbm_read),
-                  .hbm_write = whole(hbm_write),
+  plan.traffic = {.hbm_read = whole(shared.hbm_read),
+                  .hbm_write = whole(shared.hbm_write),
                   .l2_read = whole(bytes.kv + bytes.q + bytes.workspace_read + partials),
                   .l2_write = whole(bytes.out + bytes.workspace_write + partials),
                   .l1_to_l0 = whole(bytes.l1_to_l0),
@@ -275,16 +290,41 @@ FlashSums SumsOf(const FlashWork& w) {
   for (size_t i = 0; i < w.kv_lens.size(); ++i) {
     const int64_t queries = w.query_lens[i];
     if (queries == 0) continue;
-    const RaggedRows rows(queries, w.kv_lens[i], 1, 1, w.view), all(queries, w.kv_lens[i], queries, 1, w.view);
+    const RaggedRows fractals(queries, w.kv_lens[i], 1, kFractal, w.view);
+    const RaggedRows all(queries, w.kv_lens[i], queries, kFractal, w.view);
+    const double last = static_cast<double>(fractals.NumKvBlocks(queries - 1) * kFractal);
     sums.queries += static_cast<double>(queries);
-    sums.pairs += static_cast<double>(rows.KvBlocksBefore(queries));
-    sums.entries += static_cast<double>(all.NumKvBlocks(0));
-    sums.longest = std::max(sums.longest, static_cast<double>(rows.NumKvBlocks(queries - 1)));
+    sums.pairs += static_cast<double>(fractals.KvBlocksBefore(queries) * kFractal);
+    sums.entries += static_cast<double>(all.NumKvBlocks(0) * kFractal);
+    sums.longest = std::max(sums.longest, last);
+    sums.shortest = sums.sequences == 0 ? last : std::min(sums.shortest, last);
     sums.most_queries = std::max(sums.most_queries, queries);
     sums.sequences += 1;
   }
-  sums.kv_bytes = KvBytesOnce(w, /*distinct=*/true);
+  sums.kv_bytes = KvBytesOnce(w);
   return sums;
+}
+
+double LeastSeconds(const FlashWork& w, const FlashSums& sums, const FlashTile& tile, const FlashLayout& layout, const Machine& machine) {
+  FlashBusy all;
+  const double heads = static_cast<double>(w.kv_heads * (w.group / tile.heads));
+  for (size_t i = 0, end; i < w.kv_lens.size(); i = end) {
+    const int64_t queries = w.query_lens[i], keys = w.kv_lens[i];
+    for (end = i + 1; end < w.kv_lens.size() && w.query_lens[end] == queries && w.kv_lens[end] == keys;) ++end;
+    const RaggedRows blocks(queries, keys, tile.queries, tile.entries, w.view), units(queries, keys, tile.queries, kFractal, w.view);
+    const int64_t full = blocks.num_full();
+    const double times = heads * static_cast<double>(end - i);
+    if (full > 0) {
+      AddBusy(w, tile, layout, machine, {tile.queries, times * static_cast<double>(full), times * static_cast<double>(blocks.KvBlocksBefore(full)),
+                                         times * static_cast<double>(units.KvBlocksBefore(full) * kFractal)}, all);
+    }
+    if (blocks.tail() > 0) {
+      AddBusy(w, tile, layout, machine, {blocks.tail(), times, times * static_cast<double>(blocks.NumKvBlocks(full)),
+                                         times * static_cast<double>(units.NumKvBlocks(full) * kFractal)}, all);
+    }
+  }
+  const SharedSeconds shared = SharedOf(w, sums, layout, machine, all.bytes);
+  return std::max({*std::max_element(all.busy.begin(), all.busy.end()) / static_cast<double>(machine.cube_cores), shared.hbm, shared.l2});
 }
 
 double GuessSeconds(const FlashWork& w, const FlashSums& sums, const FlashTile& tile, const FlashLayout& layout, const Machine& machine) {
@@ -292,22 +332,25 @@ double GuessSeconds(const FlashWork& w, const FlashSums& sums, const FlashTile& 
   const bool one_row = sums.most_queries <= tile.queries;
   const double rows = one_row ? sums.sequences : tile.queries == 1 ? sums.queries : sums.queries / q + sums.sequences / 2;
   const double entries = one_row ? sums.entries : sums.pairs / q + rows * (q - 1) / 2;
-  const double blocks = std::max(rows, entries / static_cast<double>(tile.entries) + rows / 2);
+  // A row's last block is half full, unless nearly all rows have the same length, or there is but one block.
+  const bool alike = (one_row ? sums.entries : sums.pairs) > 0.9 * (one_row ? sums.sequences : sums.queries) * sums.longest;
+  const double of_row = entries / std::max(1.0, rows) / static_cast<double>(tile.entries);
+  const double blocks = rows * (static_cast<double>(tile.entries) >= sums.longest ? 1 : std::max(1.0, alike ? std::ceil(of_row) : of_row + 0.5));
   const FlashCount count = {.queries = std::clamp<int64_t>(std::llround(sums.queries / std::max(1.0, rows)), 1, tile.queries),
                             .rows = rows * heads,
                             .blocks = blocks * heads,
                             .entries = (entries + rows * (kFractal - 1) / 2) * heads};
-  PipeSeconds busy = {};
-  AddBusy(w, tile, layout, machine, count, busy);
+  FlashBusy all_cores;
+  AddBusy(w, tile, layout, machine, count, all_cores);
   const double cores = static_cast<double>(machine.cube_cores), used = std::min(cores, count.blocks);
-  double all = 0, most = 0;
-  for (const double seconds : busy) all += seconds, most = std::max(most, seconds);
-  const double core_blocks = std::max(1.0, count.blocks / used);
-  const FlashBytes bytes = BytesOf(w, tile, layout, machine, count);
-  const double hbm = (std::min(sums.kv_bytes, bytes.kv) + bytes.q + bytes.out) / machine.hbm_rate;
-  const double l2 = (bytes.kv + bytes.q + bytes.out + bytes.workspace_read + bytes.workspace_write) / machine.l2_rate;
+  double steps = 0, most = 0;
+  for (int pipe = 0; pipe < kNumPipes; ++pipe) {
+    steps += all_cores.busy[pipe] / std::max(used, all_cores.steps[pipe]);
+    most = std::max(most, all_cores.busy[pipe]);
+  }
+  const SharedSeconds shared = SharedOf(w, sums, layout, machine, all_cores.bytes);
   const double uneven = 0.5 * most / std::max(1.0, count.blocks);  // half a block
-  return std::max({most / used + (all - most) / used / core_blocks + uneven, hbm, l2});
+  return std::max({most / used + steps + uneven, shared.hbm, shared.l2});
 }
 
 }  // namespace jumar::tiling

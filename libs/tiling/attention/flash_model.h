@@ -58,7 +58,8 @@ struct FlashTile {
 struct FlashLayout {
   int64_t rows = 0;               // M = queries * heads
   int64_t l1_entries = 0;         // K or V in one load
-  int64_t m0 = 0, n0 = 0, k0 = 0; // of a product in L0
+  int64_t m0 = 0, n0 = 0, k0 = 0;  // of a product QK in L0: rows, entries, elements of a key
+  int64_t n1 = 0, k1 = 0;          // of a product PV: elements of a value, entries
   int64_t vector_rows = 0;        // of M that an AIV takes at once
   int64_t workspace_bytes = 0;    // of S, P, O' of all cores, in GM; 0 where there is a direct way
 };
@@ -101,26 +102,26 @@ absl::StatusOr<FlashLayout> Layout(const FlashWork& work, const FlashTile& tile,
 
 std::vector<Buffer> FlashBuffers(const FlashWork& work, const FlashTile& tile, const FlashLayout& layout, const Machine& machine);
 
-// The tile's prediction, with the split over the cores. The errors of Layout and of Balance.
-absl::StatusOr<FlashPlan> EvaluateFlash(const FlashWork& work, const FlashTile& tile, const Machine& machine, Split split = Split::kBalance);
-
-// Sums over the batch that a guess of a tile's time needs.
+// Sums over the batch.
 struct FlashSums {
   double sequences = 0;           // with queries
-  double queries = 0, pairs = 0;  // (query, entry) pairs, of one head
-  double kv_bytes = 0;            // KvBytesOnce
-  double entries = 0;             // that sequences see, of one head; each once
-  double longest = 0;             // entries that the last query of a sequence sees
+  double queries = 0, pairs = 0;  // (query, entry) pairs, of one head, entries in whole fractals
+  double kv_bytes = 0;            // of KV that somebody sees, each once; the queries of a selection pick different entries while there are any
+  double entries = 0;             // that sequences see, of one head; each once, in whole fractals
+  double longest = 0;             // entries that the last query of a sequence sees, in whole fractals
+  double shortest = 0;            // the least such number
   int64_t most_queries = 0;       // of a sequence
 };
 FlashSums SumsOf(const FlashWork& work);
 
+// The tile's prediction, with the split over the cores. The errors of Layout and of Balance.
+absl::StatusOr<FlashPlan> EvaluateFlash(const FlashWork& work, const FlashSums& sums, const FlashTile& tile, const Machine& machine, Split split);
+
+// A lower bound on EvaluateFlash's seconds of this tile, however it is split: a perfect balance, without latency.
+double LeastSeconds(const FlashWork& work, const FlashSums& sums, const FlashTile& tile, const FlashLayout& layout, const Machine& machine);
+
 // A guess of EvaluateFlash's seconds in O(1), for ranking; not a bound.
 double GuessSeconds(const FlashWork& work, const FlashSums& sums, const FlashTile& tile, const FlashLayout& layout, const Machine& machine);
-
-// Bytes of KV that cross HBM if each byte that anybody sees is read once. With a selection: as many entries as the queries pick, at most
-// all (`distinct`), or at least those of one query.
-double KvBytesOnce(const FlashWork& work, bool distinct);
 
 }  // namespace jumar::tiling
 

@@ -88,3 +88,59 @@ def test_everything_is_documented():
     for name in dir(jumar_tiling):
         if not name.startswith("_"):
             assert getattr(jumar_tiling, name).__doc__, name
+
+
+@pytest.mark.parametrize("solver", jumar_tiling.solvers(), ids=lambda solver: solver.name)
+def test_every_solver_solves_its_defaults(solver):
+    assert solver.summary and solver.fields
+    solution = solver.solve()
+    assert repr(solution) == f"Solution('{solver.name}' for Ascend910B2)"
+    assert solution.problem == {field.name: field.default for field in solver.fields}
+    assert solution.tiling and set(solution.tiling) == set(solution.tiling_docs)
+    assert solution.prediction.seconds >= solution.bound.seconds > 0
+    assert solution.prediction.limit in ("HBM", "L2", *solution.prediction.busy)
+    assert 0 < max(solution.core_seconds) <= solution.prediction.core_seconds * (1 + 1e-9)
+    assert solution.slowest.steps > 0
+    assert solution.traffic.hbm_read > 0
+    for buffer in solution.buffers:
+        assert buffer["offset"] >= 0 and buffer["bytes"] > 0 and buffer["copies"] >= 1
+    assert all(buffer["name"] in solution.buffer_map() for buffer in solution.buffers)
+    for share in solution.shares:
+        assert all(0 <= begin <= end <= axis.extent for axis, (begin, end) in zip(solution.axes, share.range, strict=True))
+
+
+def test_fields_describe_themselves():
+    fields = {field.name: field for field in jumar_tiling.find_solver("matmul").fields}
+    assert fields["input"].choices[:3] == ["fp32", "fp16", "bf16"] and fields["input"].default == "bf16" and fields["input"].format() == "bf16"
+    assert fields["m"].min == 1 and fields["m"].max >= 1 << 20 and not fields["m"].is_list
+    assert {field.name: field.is_list for field in jumar_tiling.find_solver("paged_decode").fields}["context"]
+
+
+def test_fields_are_given_as_one_likes():
+    as_text = jumar_tiling.solve("paged_decode", context="4096,8192x3", type="fp16")
+    as_numbers = jumar_tiling.find_solver("paged_decode").solve("ascend910b2", context=[4096, 8192, 8192, 8192], type="fp16")
+    assert as_text.problem == as_numbers.problem
+    assert as_text.problem["context"] == [4096, 8192, 8192, 8192]
+    assert as_text.prediction.seconds == as_numbers.prediction.seconds
+
+
+def test_wrong_fields_and_values_are_named():
+    with pytest.raises(KeyError, match="did you mean matmul"):
+        jumar_tiling.find_solver("matmull")
+    with pytest.raises(ValueError, match="no field of matmul"):
+        jumar_tiling.solve("matmul", rows=3)
+    with pytest.raises(ValueError, match="m = 0 is not within"):
+        jumar_tiling.solve("matmul", m=0)
+    with pytest.raises(ValueError, match="one of fp32"):
+        jumar_tiling.solve("matmul", input="bf61")
+    with pytest.raises(TypeError, match="neither a number"):
+        jumar_tiling.solve("matmul", m=1.5)
+    with pytest.raises(RuntimeError, match="no public figure for clock_hz"):
+        jumar_tiling.solve("matmul", "Ascend910B4-1")
+
+
+def test_a_given_figure_changes_the_answer():
+    spec = jumar_tiling.find_hardware("Ascend910B2")
+    slow = jumar_tiling.solve("row_quant", spec.replace(memory_bytes_per_second=spec.memory_bytes_per_second // 10), rows=8192)
+    assert slow.prediction.seconds > 5 * jumar_tiling.solve("row_quant", spec, rows=8192).prediction.seconds
+    assert slow.prediction.limit == slow.bound.limit == "HBM"

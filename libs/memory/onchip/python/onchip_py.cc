@@ -45,8 +45,9 @@ onchip::Name ToName(const std::string& name) {
 }
 
 onchip::Buffer MakeBuffer(const std::string& name, const std::string& space, int64_t bytes, const std::string& policy,
-                          const std::pair<int32_t, std::optional<int32_t>>& steps, const std::optional<std::pair<std::string, std::string>>& handover,
-                          int64_t alignment, const std::optional<int64_t>& at, const std::optional<std::string>& alias_of) {
+                          const std::pair<int32_t, std::optional<int32_t>>& steps,
+                          const std::optional<std::pair<std::string, std::string>>& handover, int64_t alignment,
+                          const std::optional<int64_t>& at, const std::optional<std::string>& alias_of) {
   onchip::Buffer b;
   b.name = ToName(name);
   b.space = Value(onchip::ParseSpace(space));
@@ -105,7 +106,8 @@ py::dict Events(const onchip::Map& map) {
   for (int from = 0; from < onchip::kNumPipes; ++from) {
     for (int to = 0; to < onchip::kNumPipes; ++to) {
       if (map.events[from][to] == 0) continue;
-      events[py::make_tuple(onchip::PipeName(static_cast<onchip::Pipe>(from)), onchip::PipeName(static_cast<onchip::Pipe>(to)))] = map.events[from][to];
+      events[py::make_tuple(onchip::PipeName(static_cast<onchip::Pipe>(from)), onchip::PipeName(static_cast<onchip::Pipe>(to)))] =
+          map.events[from][to];
     }
   }
   return events;
@@ -118,14 +120,16 @@ PYBIND11_MODULE(jumar_onchip, m) {
 
   py::class_<onchip::Buffer>(m, "Buffer", "One buffer of a core; sizes in bytes.")
       .def(py::init(&MakeBuffer), py::arg("name"), py::arg("space"), py::arg("bytes"), py::arg("policy") = "single",
-           py::arg("steps") = std::pair<int32_t, std::optional<int32_t>>(0, std::nullopt), py::arg("handover") = py::none(), py::arg("alignment") = 0,
-           py::arg("at") = py::none(), py::arg("alias_of") = py::none(),
-           "bytes: of one copy. policy: 'single', 'double', 'triple', 'quad', '2x2'. steps: first and last during which it is alive, both included;\n"
-           "last None = to the end. handover: producer and consumer pipe, such as ('MTE2', 'V'). alignment: 0 = the space's. at: a fixed offset.\n"
+           py::arg("steps") = std::pair<int32_t, std::optional<int32_t>>(0, std::nullopt), py::arg("handover") = py::none(),
+           py::arg("alignment") = 0, py::arg("at") = py::none(), py::arg("alias_of") = py::none(),
+           "bytes: of one copy. policy: 'single', 'double', 'triple', 'quad', '2x2'.\n"
+           "steps: first and last during which it is alive, both included; last None = to the end.\n"
+           "handover: producer and consumer pipe, such as ('MTE2', 'V'). alignment: 0 = the space's. at: a fixed offset.\n"
            "alias_of: a buffer at whose offset this one starts, when that one is dead.\n"
            "Raises ValueError for an unknown space, policy or pipe; what else is wrong, plan() says.")
-      .def_static("parse", [](const std::string& text) { return Value(onchip::ParseBuffer(text)); }, py::arg("text"),
-                  "From 'scores:UB:32KiB:double:0-3:MTE2>V', as on explain's command line. Raises ValueError.")
+      .def_static(
+          "parse", [](const std::string& text) { return Value(onchip::ParseBuffer(text)); }, py::arg("text"),
+          "From 'scores:UB:32KiB:double:0-3:MTE2>V', as on explain's command line. Raises ValueError.")
       .def_property_readonly("name", [](const onchip::Buffer& b) { return std::string(b.name.text); })
       .def_property_readonly("space", [](const onchip::Buffer& b) { return onchip::SpaceName(b.space); })
       .def_readonly("bytes", &onchip::Buffer::bytes)
@@ -133,40 +137,55 @@ PYBIND11_MODULE(jumar_onchip, m) {
       .def("__repr__", [](const onchip::Buffer& b) { return std::string("Buffer('") + b.name.text + "')"; });
 
   py::class_<onchip::Placement>(m, "Placement", "Where a buffer is. Copy i starts at offset + i * stride.")
-      .def_property_readonly("offset", [](const onchip::Placement& p) { return p.offset < 0 ? std::nullopt : std::optional<int64_t>(p.offset); },
-                             "Of copy 0, in bytes. None: the plan failed before anything was placed.")
+      .def_property_readonly(
+          "offset", [](const onchip::Placement& p) { return p.offset < 0 ? std::nullopt : std::optional<int64_t>(p.offset); },
+          "Of copy 0, in bytes. None: the plan failed before anything was placed.")
       .def_readonly("stride", &onchip::Placement::stride)
       .def_readonly("copies", &onchip::Placement::copies)
-      .def_property_readonly("offsets", [](const onchip::Placement& p) {
-        std::vector<int64_t> offsets;
-        for (int copy = 0; copy < p.copies; ++copy) offsets.push_back(p.Offset(copy));
-        return offsets;
-      }, "Of each copy.")
-      .def_property_readonly("forward", [](const onchip::Placement& p) { return Ids(p, p.forward); },
-                             "Event id of each copy that the producer sets and the consumer awaits; None without a handover or without a free id.")
+      .def_property_readonly(
+          "offsets",
+          [](const onchip::Placement& p) {
+            std::vector<int64_t> offsets;
+            for (int copy = 0; copy < p.copies; ++copy) offsets.push_back(p.Offset(copy));
+            return offsets;
+          },
+          "Of each copy.")
+      .def_property_readonly(
+          "forward", [](const onchip::Placement& p) { return Ids(p, p.forward); },
+          "Event id of each copy that the producer sets and the consumer awaits; None without a handover.")
       .def_property_readonly("backward", [](const onchip::Placement& p) { return Ids(p, p.backward); }, "Those of the way back.");
 
   py::class_<onchip::Map>(m, "Map", "A planned core.")
       .def_property_readonly("ok", &onchip::Map::ok)
-      .def_property_readonly("error", [](const onchip::Map& map) { return ErrorOf(map, map.error); }, "What is wrong; None when nothing is.")
-      .def("__getitem__", [](const onchip::Map& map, const std::string& name) {
-        const int i = map.Find(ToName(name));
-        if (i < 0) throw py::key_error("no buffer \"" + name + "\"");
-        return map.placements[i];
-      }, py::arg("name"), "The buffer's placement. Raises KeyError.")
+      .def_property_readonly(
+          "error", [](const onchip::Map& map) { return ErrorOf(map, map.error); }, "What is wrong; None when nothing is.")
+      .def(
+          "__getitem__",
+          [](const onchip::Map& map, const std::string& name) {
+            const int i = map.Find(ToName(name));
+            if (i < 0) throw py::key_error("no buffer \"" + name + "\"");
+            return map.placements[i];
+          },
+          py::arg("name"), "The buffer's placement. Raises KeyError.")
       .def("__len__", [](const onchip::Map& map) { return map.count; })
-      .def_property_readonly("used_bytes", [](const onchip::Map& map) { return BySpace(map.used_bytes); }, "High-water mark of each space in use.")
-      .def_property_readonly("live_bytes", [](const onchip::Map& map) { return BySpace(map.live_bytes); },
-                             "The most that is alive in one step, of each space in use: no plan uses less.")
+      .def_property_readonly(
+          "used_bytes", [](const onchip::Map& map) { return BySpace(map.used_bytes); }, "High-water mark of each space in use.")
+      .def_property_readonly(
+          "live_bytes", [](const onchip::Map& map) { return BySpace(map.live_bytes); },
+          "The most that is alive in one step, of each space in use: no plan uses less.")
       .def_property_readonly("events", &Events, "(from, to) -> how many event ids are in use.")
-      .def("verify", [](const onchip::Map& map) { return ErrorOf(map, onchip::Verify(map.view())); },
-           "Checks the map copy by copy, without the planner's help: the first fault, or None.")
-      .def("table", [](const onchip::Map& map) { return onchip::Table(map.view()); }, "The map as text.")
-      .def("svg", [](const onchip::Map& map) { return onchip::Svg(map.view()); }, "The map as a picture: addresses over steps for each space.");
+      .def(
+          "verify", [](const onchip::Map& map) { return ErrorOf(map, onchip::Verify(map.view())); },
+          "Checks the map copy by copy, without the planner's help: the first fault, or None.")
+      .def(
+          "table", [](const onchip::Map& map) { return onchip::Table(map.view()); }, "The map as text.")
+      .def(
+          "svg", [](const onchip::Map& map) { return onchip::Svg(map.view()); },
+          "The map as a picture: addresses over steps for each space.");
 
   m.def("plan", &PlanAll, py::arg("buffers"), py::arg("capacities"), py::kw_only(), py::arg("events_per_pair") = 8, py::arg("check") = true,
         "Gives each buffer an offset and event ids. Buffers that aren't alive together share both. At most 32 buffers.\n"
         "capacities: {'UB': 196608, ...}; a space that is missing has none.\n"
-        "Raises ValueError when buffers contradict themselves or each other, MemoryError when a capacity or event ids don't suffice: both name the\n"
-        "buffer and show the table. With check=False it returns the failed map instead, to be drawn.");
+        "Raises ValueError when buffers contradict themselves or each other, MemoryError when a capacity or event ids don't\n"
+        "suffice: both name the buffer and show the table. With check=False it returns the failed map instead, to be drawn.");
 }
