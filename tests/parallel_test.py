@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,6 +62,7 @@ def test_tensor_parallel(generate, one_device):
     assert generate("tensor", tensor_parallel_size=3) == one_device
 
 
+@pytest.mark.full
 def test_tensor_parallel_of_2(generate):
     """Prompts run eagerly, decode steps as graphs: both with collectives inside."""
     tiny = str(MODELS / "tiny_llama")
@@ -74,28 +73,18 @@ def test_pipeline_parallel(generate, one_device):
     assert generate("pipeline", pipeline_parallel_size=2) == one_device
 
 
+@pytest.mark.full
 def test_ray(generate, one_device):
     assert generate("ray", pipeline_parallel_size=2, distributed_executor_backend="ray") == one_device
-
-
-def complete(url: str, prompt: list[int]) -> str:
-    request = dict(
-        model=default_model.NAME, prompt=prompt, max_tokens=MAX_TOKENS, temperature=0, ignore_eos=True,
-        return_token_ids=True,
-    )
-    body = json.dumps(request).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"}), timeout=300
-    ) as response:
-        return json.load(response)["choices"][0]["token_ids"]
 
 
 SERVER = ("--dtype=float32", "--max-model-len=256", "--max-num-seqs=8")
 
 
+@pytest.mark.full
 def test_data_parallel_over_http(one_device, prompts):
     with ServerProcess(*SERVER, "--data-parallel-size=2") as server, ThreadPoolExecutor(len(prompts)) as pool:
-        assert list(pool.map(lambda prompt: complete(server.url, prompt), prompts)) == one_device
+        assert list(pool.map(lambda prompt: server.complete(prompt, MAX_TOKENS), prompts)) == one_device
         seconds, left = server.interrupt()
         assert left == []
 
@@ -105,7 +94,7 @@ def test_a_killed_rank_ends_the_server_and_its_requests(prompts):
         processes = server.processes()
         worker = next(p for p in processes if "Worker" in p.name() or "Worker" in " ".join(p.cmdline()[:1]))
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(complete, server.url, prompts[0])
+            answer = pool.submit(server.complete, prompts[0], MAX_TOKENS)
             worker.kill()
             with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
                 answer.result(timeout=120)  # finished before, or an error: never a hang

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -103,6 +104,19 @@ class ServerProcess:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         return time.monotonic() - start, [p for p in processes if p.is_running()]
+
+    def complete(self, prompt: str | list[int], max_tokens: int) -> list[int]:
+        """Exactly `max_tokens` greedy tokens."""
+        request = dict(
+            model=default_model.NAME, prompt=prompt, max_tokens=max_tokens, temperature=0, ignore_eos=True,
+            return_token_ids=True,
+        )
+        headers = {"Content-Type": "application/json"}
+        body = json.dumps(request).encode()
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.url}/v1/completions", body, headers), timeout=300
+        ) as response:
+            return json.load(response)["choices"][0]["token_ids"]
 
     def metrics(self) -> dict[str, float]:
         """Sums over all labels but finished_reason, by the metric's name without its vllm: prefix."""

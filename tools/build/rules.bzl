@@ -167,23 +167,30 @@ def pybind_extension(
         visibility = visibility,
     )
 
-def py_test(name, srcs, deps = [], data = [], args = [], helpers = [], size = "small", **kwargs):
+def py_test(name, srcs, deps = [], data = [], args = [], helpers = [], size = "small", full = None, tags = [], **kwargs):
     """Runs pytest on srcs.
 
     Args:
       srcs: the files whose tests are run.
       helpers: conftest.py files and modules that the tests import.
       args: more arguments for pytest.
+      full: the size of NAME_full, a manual target that also runs the cases marked `@pytest.mark.full`, which
+        take too long for every change. Without it there may be none.
     """
     main = "//tools/build:pytest_main.py"
-    native.py_test(
-        name = name,
-        srcs = srcs + helpers + [main],
-        main = main,
-        args = args + ["$(rootpath %s)" % src for src in srcs],
-        data = data + ["//tools/build:pytest.ini"],
-        size = size,
-        deps = deps + ["@py//:pytest"],
-        python_version = "PY3",
-        **kwargs
-    )
+    targets = [(name, size, tags, ["-m", "'not full'"] if full else [])]
+    if full:
+        targets.append((name + "_full", full, tags + ["manual"], []))
+    for target, target_size, target_tags, selection in targets:
+        native.py_test(
+            name = target,
+            srcs = srcs + helpers + [main],
+            main = main,
+            args = args + selection + ["$(rootpath %s)" % src for src in srcs],
+            data = data + ["//tools/build:pytest.ini"],
+            size = target_size,
+            tags = target_tags,
+            deps = deps + ["@py//:pytest"],
+            python_version = "PY3",
+            **kwargs
+        )

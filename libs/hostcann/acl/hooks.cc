@@ -1,9 +1,12 @@
 #include "libs/hostcann/acl/hooks.h"
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "libs/hostcann/acl/device.h"
@@ -13,7 +16,15 @@
 namespace jumar::hostcann {
 namespace {
 
-// Rules are never freed: a worker may still be looking at the old ones.
+// What other threads may still be looking at lives as long as the process; here it stays in reach, so that it is no leak.
+template <typename T>
+T* Keep(std::unique_ptr<T> object) {
+  static auto* const mutex = new std::mutex();
+  static auto* const kept = new std::vector<std::unique_ptr<T>>();
+  const std::lock_guard lock(*mutex);
+  return kept->emplace_back(std::move(object)).get();
+}
+
 std::atomic<FaultPlan*> g_plan{nullptr};
 std::atomic<const FaultRule*> g_lost[kMaxDevices] = {};
 std::atomic<uint64_t> g_fuzz_seed{0};
@@ -22,7 +33,7 @@ struct Stopped {
   int code;
   std::string text;
 };
-std::atomic<const Stopped*> g_stopped[kMaxDevices] = {};  // never freed, as another thread may be telling it
+std::atomic<const Stopped*> g_stopped[kMaxDevices] = {};
 
 void Turn(uint32_t hook, bool on) {
   if (on) {
@@ -55,11 +66,8 @@ void InstallStopOnFailure(bool on) {
 
 void StopDevice(int device, int code, const std::string& text) {
   const Stopped* expected = nullptr;
-  const auto* stopped = new Stopped{code, text};
-  if (!g_stopped[device].compare_exchange_strong(expected, stopped)) {
-    delete stopped;  // the first failure is the cause
-    return;
-  }
+  const Stopped* stopped = Keep(std::make_unique<Stopped>(Stopped{code, text}));
+  if (!g_stopped[device].compare_exchange_strong(expected, stopped)) return;  // the first failure is the cause
   for (const auto& stream : Runtime::Get().StreamsOf(device)) stream->WakeBlocked();
 }
 
@@ -86,7 +94,7 @@ uint64_t FuzzSeed() { return g_fuzz_seed.load(); }
 void InstallFaults(std::vector<FaultRule> rules) {
   for (auto& lost : g_lost) lost.store(nullptr);
   const bool on = !rules.empty();
-  g_plan.store(on ? new FaultPlan(std::move(rules)) : nullptr);
+  g_plan.store(on ? Keep(std::make_unique<FaultPlan>(std::move(rules))) : nullptr);
   Turn(kHookFaults, on);
 }
 
