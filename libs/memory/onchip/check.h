@@ -9,7 +9,7 @@
 //   constexpr const auto& kMap = Planned<kCore, kBuffers>();      // both in one, for arrays with linkage
 //
 // Clang 17 and later print it as the assertion's message. g++ in C++20 prints it as the lines above the failed assertion, one a row, at
-// most -ftemplate-backtrace-limit (10) of them. Any other C++17 compiler prints the arguments of PlanFails.
+// most -ftemplate-backtrace-limit (10) of them. Other compilers print the arguments of PlanFails.
 
 #include <cstdint>
 #include <utility>
@@ -89,7 +89,7 @@ struct Check {
 #ifdef __clang__
 #pragma clang diagnostic pop
 #endif
-#elif __cplusplus >= 202002L
+#elif __cplusplus >= 202002L && !defined(__clang__)  // Clang cuts the lines
 
 namespace internal {
 

@@ -36,10 +36,10 @@ class Bytes {
     for (int i = 0; i < 8; ++i) word = word << 8 | Byte();
     return static_cast<int64_t>(word);
   }
-  // Mostly reasonable, sometimes anything.
+  // Mostly from 1 to 64 KiB, sometimes anything.
   int64_t Size() {
     const uint8_t kind = Byte();
-    return kind < 8 ? Word() : int64_t{Byte()} * (kind % 64);
+    return kind == 255 ? Word() : 1 + int64_t{Byte()} * kind;
   }
 
  private:
@@ -47,25 +47,32 @@ class Bytes {
   size_t left_;
 };
 
-Buffer AnyBuffer(Bytes& bytes, int i) {
+// Mostly one that can be planned; `odd` picks what is out of the ordinary.
+Buffer AnyBuffer(Bytes& bytes, const std::vector<Buffer>& earlier) {
   Buffer b;
   const uint8_t odd = bytes.Byte();
-  b.name = Name(("b" + std::to_string(odd == 1 ? 0 : i)).c_str());
+  b.name = Name(("b" + std::to_string(odd == 1 ? 0 : earlier.size())).c_str());
   b.space = static_cast<Space>(bytes.Byte() % (odd == 2 ? 256 : 3));
   b.bytes = bytes.Size();
   b.policy = static_cast<Policy>(bytes.Byte() % (odd == 3 ? 256 : kNumPolicies));
   b.lifetime.first = odd == 4 ? static_cast<int32_t>(bytes.Word()) : bytes.Byte() % 16;
-  b.lifetime.last = odd == 5 ? static_cast<int32_t>(bytes.Word()) : b.lifetime.first + bytes.Byte() % 8;
-  b.handover.producer = static_cast<Pipe>(bytes.Byte() % (odd == 6 ? 256 : kNumPipes));
-  b.handover.consumer =
-      static_cast<Pipe>(odd == 7                             ? bytes.Byte()
-                        : b.handover.producer == Pipe::kNone ? 0
-                                                             : 1 + static_cast<int>(b.handover.producer) % (kNumPipes - 1));
-  if (odd % 16 == 8) b.alignment = bytes.Size();
-  if (odd % 16 == 9) b.alignment = int64_t{1} << bytes.Byte() % 64;
-  if (odd % 16 == 10) b.pinned_offset = bytes.Size();
-  if (odd % 16 == 11) b.pinned_offset = bytes.Byte() * 32;
-  if (odd % 16 == 12) b.alias_of = Name(("b" + std::to_string(bytes.Byte() % 8)).c_str());
+  const int64_t last = int64_t{b.lifetime.first} + bytes.Byte() % 8;
+  b.lifetime.last = odd == 5 ? static_cast<int32_t>(bytes.Word()) : static_cast<int32_t>(std::min<int64_t>(last, Lifetime::kEnd));
+  const int pipes = bytes.Byte(), producer = pipes % kNumPipes, step = 1 + pipes / kNumPipes % (kNumPipes - 2);
+  b.handover.producer = static_cast<Pipe>(producer);
+  b.handover.consumer = producer == 0 ? Pipe::kNone : static_cast<Pipe>(1 + (producer - 1 + step) % (kNumPipes - 1));
+  if (odd == 6) b.handover.consumer = static_cast<Pipe>(bytes.Byte());
+  if (odd == 7) b.alignment = bytes.Word();
+  if (odd == 8) b.pinned_offset = bytes.Word();
+  if (odd == 9) b.alias_of = Name(("b" + std::to_string(bytes.Byte())).c_str());
+  if (odd % 16 == 13) b.alignment = int64_t{512} << bytes.Byte() % 8;
+  if (odd % 16 == 14) b.pinned_offset = bytes.Byte() * 4096;
+  if (odd % 16 == 15 && !earlier.empty()) {
+    const Buffer& target = earlier[bytes.Byte() % earlier.size()];
+    b.alias_of = target.name;
+    b.space = target.space;
+    b.lifetime = {target.lifetime.last + 1 - (target.lifetime.last == Lifetime::kEnd ? 1 : 0), Lifetime::kEnd};
+  }
   return b;
 }
 
@@ -80,10 +87,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)ParseCapacities(text, read);
   }
   Bytes bytes(data, size);
-  Capacities capacities = {.ub = bytes.Size(), .l1 = bytes.Size(), .l0a = bytes.Size()};
-  capacities.events_per_pair = static_cast<int32_t>(bytes.Byte() < 250 ? 8 : bytes.Word());
+  Capacities capacities = {.ub = 1 << 20, .l1 = 1 << 20, .l0a = 1 << 20, .events_per_pair = 127};
+  const uint8_t tight = bytes.Byte();
+  if (tight < 64) capacities.ub = bytes.Size();
+  if (tight < 32) capacities.l1 = bytes.Size();
+  if (tight % 4 == 0) capacities.events_per_pair = tight == 0 ? static_cast<int32_t>(bytes.Word()) : 8;
+  const int count = bytes.Byte() % (tight == 1 ? 64 : 17);
   std::vector<Buffer> buffers;
-  for (int i = 0; !bytes.empty() && i < kMaxBuffers + 2; ++i) buffers.push_back(AnyBuffer(bytes, i));
+  while (!bytes.empty() && static_cast<int>(buffers.size()) < count) buffers.push_back(AnyBuffer(bytes, buffers));
 
   const Map map = Plan(capacities, buffers.data(), static_cast<int64_t>(buffers.size()));
   Require(ErrorText(map.view()).empty() == map.ok());

@@ -1,11 +1,11 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/plan.h"
 #include "libs/memory/onchip/random_buffers.h"
 #include "libs/memory/onchip/text.h"
@@ -74,7 +74,7 @@ TEST(PlanPropertyTest, ThreeBuffersAlwaysOptimally) {
 TEST(PlanPropertyTest, NearTheBest) {
   std::mt19937_64 random(2);
   for (const auto& [count, trials, worst_allowed, mean_allowed] :
-       {std::tuple{5, 200, 1.0, 1.0}, std::tuple{6, 200, 1.10, 1.01}, std::tuple{7, 100, 1.10, 1.01}, std::tuple{8, 30, 1.10, 1.01}}) {
+       {std::tuple{5, 200, 1.0, 1.0}, std::tuple{6, 200, 1.02, 1.001}, std::tuple{7, 100, 1.02, 1.001}, std::tuple{8, 30, 1.02, 1.002}}) {
     double worst = 1, sum = 0;
     for (int trial = 0; trial < trials; ++trial) {
       const std::vector<Buffer> buffers = RandomBuffers(random, count);
@@ -97,8 +97,8 @@ TEST(PlanPropertyTest, NearTheLowerBound) {
       worst = std::max(worst, ratio);
       sum += ratio;
     }
-    EXPECT_LE(worst, 1.30) << count << " buffers";
-    EXPECT_LE(sum / 300, 1.05) << count << " buffers";
+    EXPECT_LE(worst, 1.24) << count << " buffers";
+    EXPECT_LE(sum / 300, 1.013) << count << " buffers";
   }
 }
 
@@ -142,6 +142,15 @@ TEST(PlanPropertyTest, TheOrderOfTheBuffersDoesNotMatter) {
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<Buffer> buffers = RandomBuffers(random, static_cast<int>(2 + random() % 14), 2);
     if (trial % 3 == 0) buffers.back().pinned_offset = 2048;
+    if (trial % 5 == 0) {  // all alike, to be told apart by their names
+      for (Buffer& b : buffers) {
+        b.bytes = 100;
+        b.policy = Policy::kSingle;
+        b.lifetime = {0, 3};
+        b.alignment = 0;
+        b.pinned_offset = kAnywhere;
+      }
+    }
     if (trial % 4 == 0) {
       buffers[0].space = buffers[1].space;
       buffers[1].pinned_offset = kAnywhere;

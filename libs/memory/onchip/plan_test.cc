@@ -1,11 +1,11 @@
 #include "libs/memory/onchip/plan.h"
 
-#include "gmock/gmock.h"
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/text.h"
 #include "libs/memory/onchip/verify.h"
 
@@ -77,6 +77,14 @@ TEST(PlanTest, RefusesWhatIsTooLarge) {
 TEST(PlanTest, RefusesASpaceThatTheCoreHasNot) {
   ExpectError(PlanAll({{.name = "a", .space = Space::kL1, .bytes = 1}}, {.ub = 1}), ErrorKind::kOverCapacity,
               "there is no L1 (capacity 0)");
+}
+
+TEST(PlanTest, AStatusSaysWhetherItIsALackOrAMistake) {
+  EXPECT_TRUE(PlanStatus(PlanAll({{.name = "a", .bytes = 32}}).view()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(PlanStatus(PlanAll({{.name = "a", .bytes = 200 * kKiB}}).view())));
+  const absl::Status mistake = PlanStatus(PlanAll({{.name = "a", .bytes = 0}}).view());
+  EXPECT_TRUE(absl::IsInvalidArgument(mistake));
+  EXPECT_THAT(std::string(mistake.message()), HasSubstr("0 bytes, must be at least 1\nbuffer "));
 }
 
 TEST(PlanTest, FitsToTheByte) {
@@ -180,6 +188,10 @@ TEST(PlanTest, AliasesStartAtOneOffset) {
   ASSERT_TRUE(map.ok()) << ErrorText(map.view());
   EXPECT_EQ(map.At("weights").offset, map.At("scores").offset);
   EXPECT_TRUE(Verify(map.view()).ok());
+
+  // While the smaller one lives, the rest of the larger one's bytes is free.
+  buffers[2] = {.name = "other", .bytes = 64, .lifetime = {0, 2}};
+  EXPECT_EQ(PlanAll(buffers).At("other").offset, 64);
 
   buffers[1].lifetime = {2, 5};
   ExpectError(PlanAll(buffers), ErrorKind::kReusesLiveBuffer, "buffer \"weights\": takes bytes of \"scores\" while that is alive");

@@ -185,8 +185,8 @@ class Panel {
     const Placement& p = map_.placements[i];
     std::string svg = absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"%s\" stroke=\"%s\"/>\n", kLegendLeft,
                                       y, Colour(i), map_.error->buffer == i ? "#c1121f" : "#444");
-    std::string what =
-        absl::StrCat(b.name.text, ", ", p.copies == 1 ? "" : absl::StrCat(p.copies, " x "), BytesText(b.bytes), " at ", p.offset);
+    const std::string bytes = b.bytes % 1024 == 0 ? BytesText(b.bytes) : absl::StrCat(b.bytes, " B");  // exact
+    std::string what = absl::StrCat(b.name.text, ", ", p.copies == 1 ? "" : absl::StrCat(p.copies, " x "), bytes, " at ", p.offset);
     if (p.copies > 1) absl::StrAppend(&what, " + ", p.stride, " i");
     if (b.policy == Policy::k2x2) what += " (2x2)";
     if (b.pinned_offset != kAnywhere) what += ", pinned";

@@ -58,6 +58,10 @@ TEST(SvgTest, ErrorsOfTheBuffersAreShownWithoutAPlot) {
   EXPECT_THAT(Draw({{.name = "a", .bytes = 0}}, {.ub = 64}), AllOf(HasSubstr("0 bytes, must be at least 1"), Not(HasSubstr("<title>"))));
 }
 
+TEST(SvgTest, SizesBesideThePlotAreExact) {
+  EXPECT_THAT(Draw({{.name = "a", .bytes = 2000}}, {.ub = 4096}), HasSubstr("a, 2000 B at 0"));
+}
+
 TEST(SvgTest, SpellsSizes) {
   EXPECT_EQ(BytesText(0), "0 B");
   EXPECT_EQ(BytesText(1023), "1023 B");

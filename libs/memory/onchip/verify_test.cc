@@ -1,9 +1,8 @@
 #include "libs/memory/onchip/verify.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
 
+#include "gtest/gtest.h"
 #include "libs/memory/onchip/plan.h"
 
 namespace jumar::memory::onchip {
