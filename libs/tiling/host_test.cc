@@ -18,8 +18,8 @@ TEST(HostTest, IsMeasured) {
   EXPECT_EQ(host.aic_cores, 2);
   EXPECT_GT(host.memory_bytes, int64_t{64} << 20);
   // Of some machine: a claim about its speed would be one about what else runs on it.
-  EXPECT_GT(host.memory_bytes_per_second, 100'000'000);
-  EXPECT_GT(host.clock_hz, 100'000'000);
+  EXPECT_GT(host.memory_bytes_per_second, 1'000'000);
+  EXPECT_GT(host.clock_hz, 1'000'000);
   EXPECT_LT(host.clock_hz, 20'000'000'000);
   for (const SpecFigure& figure : kSpecFigures) {
     EXPECT_GE(host.*figure.value, 0) << figure.name;
@@ -37,10 +37,10 @@ TEST(HostTest, CachesGrowWithTheirLevel) {
 
 TEST(MachineLimitsTest, AreThoseOfSomeMachine) {
   ThreadPool pool(2);
-  EXPECT_GT(ReadBytesPerSecond(int64_t{1} << 20, pool), 1e8);
-  EXPECT_GT(CopyBytesPerSecond(pool), 1e8);
-  EXPECT_GT(FlopsPerSecond(pool), 1e8);
-  EXPECT_GT(CyclesPerSecond(), 1e8);
+  EXPECT_GT(ReadBytesPerSecond(int64_t{1} << 20, pool), 1e6);
+  EXPECT_GT(CopyBytesPerSecond(pool), 1e6);
+  EXPECT_GT(FlopsPerSecond(pool), 1e6);
+  EXPECT_GT(CyclesPerSecond(), 1e6);
 }
 
 TEST(MachineLimitsTest, SumsEveryWordOnce) {

@@ -93,6 +93,8 @@ TEST(MatmulTest, AFewTokensAgainstLargeWeightsAreBoundByHbm) {
   ASSERT_TRUE(tiling.ok());
   EXPECT_EQ(tiling->prediction.limit, "HBM");
   EXPECT_DOUBLE_EQ(tiling->prediction.seconds, tiling->bound.hbm);
+  EXPECT_EQ(tiling->choice.cores_n, 24);  // fewer would do under the model, with no room to spare
+  EXPECT_LT(tiling->prediction.core_seconds, tiling->prediction.seconds / 2);
 }
 
 TEST(MatmulTest, ManyTokensAreBoundByTheCube) {
@@ -126,9 +128,9 @@ TEST(MatmulTest, FractalsAreReadFasterThanNarrowRows) {
 }
 
 TEST(MatmulTest, SizesBeyondInt64AreErrors) {
-  for (const MatmulProblem& problem : {MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = kMaxSize}, MatmulProblem{.m = INT64_MAX, .n = 1, .k = 1},
-                                       MatmulProblem{.m = 1, .n = 1, .k = INT64_MIN}, MatmulProblem{.m = 0, .n = 1, .k = 1},
-                                       MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = 1}}) {
+  for (const MatmulProblem& problem : {MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = kMaxSize},
+                                       MatmulProblem{.m = INT64_MAX, .n = 1, .k = 1}, MatmulProblem{.m = 1, .n = 1, .k = INT64_MIN},
+                                       MatmulProblem{.m = 0, .n = 1, .k = 1}, MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = 1}}) {
     EXPECT_EQ(SolveMatmul(problem, SyntheticSpec()).status().code(), absl::StatusCode::kInvalidArgument);
   }
   // 256 sequences of a million tokens.

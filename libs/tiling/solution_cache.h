@@ -1,8 +1,8 @@
 #ifndef LIBS_TILING_SOLUTION_CACHE_H_
 #define LIBS_TILING_SOLUTION_CACHE_H_
 
-// Solutions of one chip that were asked for before, the least recently used one forgotten first. An object of the caller's: the solvers keep
-// nothing. Not for several threads at once.
+// Solutions of one chip that were asked for before, the least recently used one forgotten first. An object of the caller's: the solvers
+// keep nothing. Not for several threads at once.
 //
 //   SolutionCache cache(**FindHardware("Ascend910B2"), /*capacity=*/256);
 //   auto solution = cache.Solve(**FindSolver("matmul"), values);      // the second time without a search
