@@ -10,7 +10,8 @@ namespace jumar::tiling {
 namespace {
 
 absl::Status TooLarge(std::string_view what, std::initializer_list<int64_t> sizes, const char* sign) {
-  return absl::InvalidArgumentError(absl::StrCat(std::string(what), " = ", absl::StrJoin(sizes, sign), " is beyond 2^60, the largest that solvers count"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(what), " = ", absl::StrJoin(sizes, sign), " is beyond 2^60, the largest that solvers count"));
 }
 
 absl::Status Negative(std::string_view what, std::initializer_list<int64_t> sizes) {

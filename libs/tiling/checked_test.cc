@@ -19,9 +19,10 @@ TEST(CheckedTest, ProductsAndSums) {
 }
 
 TEST(CheckedTest, WhatOverflowsIsNamed) {
-  for (const auto& result : {Product("bytes of A", {kMaxWork, 2}), Product("bytes of A", {kMax, kMax}), Product("bytes of A", {1 << 30, 1 << 30, 2}),
-                             Sum("bytes of A", {kMaxWork, 1}), Sum("bytes of A", {kMax, kMax}), Product("bytes of A", {-1, 2}),
-                             Sum("bytes of A", {std::numeric_limits<int64_t>::min(), 2})}) {
+  for (const auto& result :
+       {Product("bytes of A", {kMaxWork, 2}), Product("bytes of A", {kMax, kMax}), Product("bytes of A", {1 << 30, 1 << 30, 2}),
+        Sum("bytes of A", {kMaxWork, 1}), Sum("bytes of A", {kMax, kMax}), Product("bytes of A", {-1, 2}),
+        Sum("bytes of A", {std::numeric_limits<int64_t>::min(), 2})}) {
     ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(result.status().message().find("bytes of A"), std::string::npos) << result.status();
   }

@@ -39,9 +39,11 @@ RowStream EntryStream(const P& problem) {
 
 absl::Status CheckSizes(const P& problem) {
   if (absl::Status status = CheckProblem(CompressorFields(), problem); !status.ok()) return status;
-  if (problem.head_dim % kFractal != 0) return absl::InvalidArgumentError(absl::StrCat("head_dim = ", problem.head_dim, " is not a multiple of 16"));
+  if (problem.head_dim % kFractal != 0)
+    return absl::InvalidArgumentError(absl::StrCat("head_dim = ", problem.head_dim, " is not a multiple of 16"));
   if (problem.entries > problem.tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("entries = ", problem.entries, " is more than tokens = ", problem.tokens, ": a token completes at most one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("entries = ", problem.entries, " is more than tokens = ", problem.tokens, ": a token completes at most one"));
   }
   return Product("bytes of all passes (entries * ratio * head_dim * 64)", {problem.entries, problem.ratio, problem.head_dim, 64}).status();
 }
@@ -56,7 +58,8 @@ absl::StatusOr<CompressorTiling> WithEntries(const P& problem, absl::StatusOr<Ma
   if (!machine.ok()) return machine.status();
   // Rows that no entry took yet stay in the state cache; rows that an earlier call left there come from it.
   const int64_t taken = problem.entries * problem.ratio;
-  const int64_t kept = std::max<int64_t>(0, problem.tokens - taken) * RowBytes(problem), earlier = std::max<int64_t>(0, taken - problem.tokens) * RowBytes(problem);
+  const int64_t kept = std::max<int64_t>(0, problem.tokens - taken) * RowBytes(problem),
+                earlier = std::max<int64_t>(0, taken - problem.tokens) * RowBytes(problem);
   // Bound: that of the projection, and what both phases together need of HBM or keep a pipe busy with, even if they overlapped.
   const auto raise = [&bound = tiling.bound](double& term, double seconds) { term = std::max(term, seconds - bound.after); };
   const MatmulProblem projected = CompressorProjection(problem);
@@ -68,7 +71,8 @@ absl::StatusOr<CompressorTiling> WithEntries(const P& problem, absl::StatusOr<Ma
     Traffic& traffic = entries->traffic;
     const int64_t rows = problem.tokens * RowBytes(problem);  // what the cubes wrote, which L2 keeps if it can
     traffic.hbm_read = earlier + (rows <= machine->l2 ? 0 : std::min(rows, traffic.hbm_read));
-    entries->prediction = Predict(*machine, entries->slowest, traffic.hbm_read + traffic.hbm_write + kept, traffic.l2_read + traffic.l2_write);
+    entries->prediction =
+        Predict(*machine, entries->slowest, traffic.hbm_read + traffic.hbm_write + kept, traffic.l2_read + traffic.l2_write);
     tiling.prediction = Then(tiling.prediction, entries->prediction);
     tiling.traffic.hbm_read += traffic.hbm_read;
     tiling.traffic.hbm_write += traffic.hbm_write;
@@ -135,6 +139,8 @@ absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
 
 }  // namespace
 
-Solver CompressorSolver() { return MakeSolver<P>("compressor", "groups of tokens into one entry each, for sparse attention", CompressorFields(), Solve); }
+Solver CompressorSolver() {
+  return MakeSolver<P>("compressor", "groups of tokens into one entry each, for sparse attention", CompressorFields(), Solve);
+}
 
 }  // namespace jumar::tiling

@@ -1,12 +1,12 @@
 #ifndef LIBS_TILING_COMPRESSOR_H_
 #define LIBS_TILING_COMPRESSOR_H_
 
-// The compressor of DeepSeek V4's sparse attention. [kv | gate] = x W for each token; of each group of `ratio` tokens (with overlap: and half
-// of the features of the group before), a softmax of the gate over the tokens, per feature, weighs kv into one entry, which is normalised and
-// rotated.
+// The compressor of DeepSeek V4's sparse attention. [kv | gate] = x W for each token; of each group of `ratio` tokens (with overlap: and
+// half of the features of the group before), a softmax of the gate over the tokens, per feature, weighs kv into one entry, which is
+// normalised and rotated.
 //
-// Two phases: the cube cores make the FP32 rows [kv | gate] as a product, the vector cores make entries of them. An entry is on one core, in
-// slices of features if UB doesn't hold its tokens at once.
+// Two phases: the cube cores make the FP32 rows [kv | gate] as a product, the vector cores make entries of them. An entry is on one core,
+// in slices of features if UB doesn't hold its tokens at once.
 
 #include <span>
 
@@ -39,7 +39,8 @@ std::span<const TypedField<CompressorProblem>> CompressorFields();
 absl::StatusOr<CompressorTiling> SolveCompressor(const CompressorProblem& problem, const HardwareSpec& spec);
 
 // The same with a given tiling of the projection: for comparison.
-absl::StatusOr<CompressorTiling> EvaluateCompressor(const CompressorProblem& problem, const MatmulChoice& projection, const HardwareSpec& spec);
+absl::StatusOr<CompressorTiling> EvaluateCompressor(const CompressorProblem& problem, const MatmulChoice& projection,
+                                                    const HardwareSpec& spec);
 
 MatmulProblem CompressorProjection(const CompressorProblem& problem);
 

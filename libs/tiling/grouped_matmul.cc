@@ -1,7 +1,6 @@
 #include "libs/tiling/grouped_matmul.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -9,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "libs/tiling/checked.h"
+#include "libs/tiling/grouped_tasks.h"
 #include "libs/tiling/matmul_model.h"
-#include "libs/tiling/registry.h"
 
 namespace jumar::tiling {
 namespace {
@@ -31,15 +30,6 @@ constexpr int64_t kMaxTasks = 1 << 16;
 struct RowCount {
   int64_t rows, groups;
 };
-
-// How a group's rows are divided: evenly, in whole fractals; the last part has what is left.
-struct Parts {
-  int64_t size, count;
-};
-Parts PartsOf(int64_t rows, int64_t task_m) {
-  const int64_t size = RoundUp(CeilDiv(rows, CeilDiv(rows, task_m)), kFractal);
-  return {size, CeilDiv(rows, size)};
-}
 
 class Model {
  public:
@@ -72,7 +62,8 @@ class Model {
     return blocks * CeilDiv(padded_n_, task_n);
   }
 
-  // What the first core gets: task 0, cores, 2 cores, ... of the sorted tasks. Sizes that differ by less than a fractal count as the larger.
+  // What the first core gets: task 0, cores, 2 cores, ... of the sorted tasks. Sizes that differ by less than a fractal count as the
+  // larger.
   void FirstCore(int64_t task_m, int64_t task_n, std::vector<BoxCount>& boxes) const {
     boxes.clear();
     const int64_t blocks_n = CeilDiv(padded_n_, task_n);
@@ -128,7 +119,8 @@ class Model {
                        .l0c_out = padded_rows_ * padded_n_ * 4,
                        .cube_macs = padded_rows_ * padded_n_ * padded_k_};
     traffic.l1_to_l0 = rates_.element * padded_k_ * padded_rows_ * CeilDiv(padded_n_, choice.tile_n);
-    for (const RowCount& count : counts_) traffic.l1_to_l0 += rates_.element * padded_k_ * padded_n_ * count.groups * CeilDiv(count.rows, choice.tile_m);
+    for (const RowCount& count : counts_)
+      traffic.l1_to_l0 += rates_.element * padded_k_ * padded_n_ * count.groups * CeilDiv(count.rows, choice.tile_m);
     return traffic;
   }
 
@@ -142,7 +134,8 @@ class Model {
     double reread = 2 / std::sqrt(sums);
     if (panel >= ToDouble(kFractal)) reread = std::min(reread, 1 / std::min(panel, sums / ToDouble(kFractal)));
     const double once = ToDouble(total_rows_ + groups_ * problem_.n);
-    const double read = std::max(once, reread * ToDouble(total_rows_) * ToDouble(problem_.n)) * ToDouble(problem_.k) * rates_.a_seconds / cores;
+    const double read =
+        std::max(once, reread * ToDouble(total_rows_) * ToDouble(problem_.n)) * ToDouble(problem_.k) * rates_.a_seconds / cores;
     const int64_t reads = (total_rows_ + groups_ * problem_.n) * problem_.k * rates_.element;
     return {.hbm = ToDouble(reads + OutputBytes()) / machine_.hbm_rate,
             .l2 = ToDouble(reads + OutputBytes()) / machine_.l2_rate,
@@ -167,7 +160,8 @@ absl::Status CheckSizes(const P& problem, const HardwareSpec& spec) {
   if (problem.output_bytes == 3) return absl::InvalidArgumentError("output_bytes = 3 is not 1, 2 or 4");
   if (absl::Status status = RequireFormat(spec, problem.input); !status.ok()) return status;
   const int64_t groups = static_cast<int64_t>(problem.rows.size());
-  if (groups > kMaxGroups) return absl::InvalidArgumentError(absl::StrCat("rows has ", groups, " groups; at most ", kMaxGroups, " are allowed"));
+  if (groups > kMaxGroups)
+    return absl::InvalidArgumentError(absl::StrCat("rows has ", groups, " groups; at most ", kMaxGroups, " are allowed"));
   int64_t padded = 0;
   for (const int64_t rows : problem.rows) padded += RoundUp(rows, kFractal);
   if (padded == 0) return absl::InvalidArgumentError("rows: no group has a row");
@@ -177,8 +171,6 @@ absl::Status CheckSizes(const P& problem, const HardwareSpec& spec) {
   return Product("bytes of the weights", {groups, n, k, 4}).status();
 }
 
-BoxTiles TilesOf(const GroupedMatmulChoice& choice) { return {choice.tile_m, choice.tile_n, choice.step_k, choice.l0_k, choice.resident, choice.l0c_copies}; }
-
 GroupedMatmulTiling Finish(const Model& model, const Machine& machine, const GroupedMatmulChoice& choice) {
   GroupedMatmulTiling tiling = {.choice = choice, .tasks = model.Tasks(choice.task_m, choice.task_n)};
   tiling.cores = std::min(tiling.tasks, machine.cube_cores);
@@ -186,7 +178,8 @@ GroupedMatmulTiling Finish(const Model& model, const Machine& machine, const Gro
   model.FirstCore(choice.task_m, choice.task_n, boxes);
   tiling.slowest = BoxesWork(model.rates(), boxes, TilesOf(choice));
   tiling.traffic = model.TrafficOf(choice);
-  tiling.prediction = Predict(machine, tiling.slowest, tiling.traffic.hbm_read + tiling.traffic.hbm_write, tiling.traffic.l2_read + tiling.traffic.l2_write);
+  tiling.prediction = Predict(machine, tiling.slowest, tiling.traffic.hbm_read + tiling.traffic.hbm_write,
+                              tiling.traffic.l2_read + tiling.traffic.l2_write);
   tiling.bound = model.BoundOf();
   return tiling;
 }
@@ -217,11 +210,12 @@ absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const P& problem, const H
     }
     candidates.push_back({std::max({cube, read, (ToDouble(model.HbmReadBytes(task_m)) + output) / machine->hbm_rate}), task_m, task_n});
   };
-  // Rows of a task: all of the largest group's, and powers of two. Columns: even divisions into up to a part per core, then coarser ones, and
-  // those that are next to a tile of 256, 128 or 64.
+  // Rows of a task: all of the largest group's, and powers of two. Columns: even divisions into up to a part per core, then coarser ones,
+  // and those that are next to a tile of 256, 128 or 64.
   const int64_t fractals_n = model.padded_n() / kFractal, cores = machine->cube_cores;
   std::vector<int64_t> widths;
-  for (int64_t parts = 1; parts <= std::min(fractals_n, 16 * cores); parts = parts < cores ? parts + 1 : std::max(parts + 1, parts * 5 / 4)) {
+  for (int64_t parts = 1; parts <= std::min(fractals_n, 16 * cores);
+       parts = parts < cores ? parts + 1 : std::max(parts + 1, parts * 5 / 4)) {
     widths.push_back(CeilDiv(fractals_n, parts) * kFractal);
   }
   for (const int64_t tile : {256, 128, 64}) widths.push_back(CeilDiv(fractals_n, CeilDiv(fractals_n * kFractal, tile)) * kFractal);
@@ -239,19 +233,23 @@ absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const P& problem, const H
     if (candidate.least >= best.seconds) break;
     model.FirstCore(candidate.task_m, candidate.task_n, boxes);
     const auto whole = [&](int64_t tile_m, int64_t tile_n, Resident resident) {
-      return std::max(candidate.least, (ToDouble(model.L2ReadBytes(candidate.task_m, candidate.task_n, tile_m, tile_n, resident)) + output) / machine->l2_rate);
+      return std::max(
+          candidate.least,
+          (ToDouble(model.L2ReadBytes(candidate.task_m, candidate.task_n, tile_m, tile_n, resident)) + output) / machine->l2_rate);
     };
     const BestTiles found = SearchTiles(model.rates(), *machine, boxes, best.seconds, whole);
     if (found.tiles.tile_m == 0) continue;
     best = found;
     chosen = candidate;
+    chosen.task_m = boxes[0].box.m;  // the largest that there is: the division stays the same
   }
   if (best.tiles.tile_m == 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("not even a tile of one fractal fits ", std::string(spec.name), ": L1 ", machine->l1, ", L0A ", machine->l0a,
-                                                     ", L0B ", machine->l0b, ", L0C ", machine->l0c, " bytes"));
+    return absl::ResourceExhaustedError(absl::StrCat("not even a tile of one fractal fits ", std::string(spec.name), ": L1 ", machine->l1,
+                                                     ", L0A ", machine->l0a, ", L0B ", machine->l0b, ", L0C ", machine->l0c, " bytes"));
   }
   const BoxTiles& tiles = best.tiles;
-  return Finish(model, *machine, {chosen.task_m, chosen.task_n, tiles.tile_m, tiles.tile_n, tiles.step_k, tiles.l0_k, tiles.resident, tiles.l0c_copies});
+  return Finish(model, *machine,
+                {chosen.task_m, chosen.task_n, tiles.tile_m, tiles.tile_n, tiles.step_k, tiles.l0_k, tiles.resident, tiles.l0c_copies});
 }
 
 absl::StatusOr<GroupedMatmulTiling> EvaluateGroupedMatmul(const P& problem, const GroupedMatmulChoice& choice, const HardwareSpec& spec) {
@@ -264,14 +262,17 @@ absl::StatusOr<GroupedMatmulTiling> EvaluateGroupedMatmul(const P& problem, cons
     int64_t value, multiple, most;
   };
   const int64_t fractal_k = model.rates().fractal_k;
-  for (const Size& size : {Size{"task_m", choice.task_m, kFractal, model.most_rows()}, Size{"task_n", choice.task_n, kFractal, model.padded_n()},
-                           Size{"tile_m", choice.tile_m, kFractal, choice.task_m}, Size{"tile_n", choice.tile_n, kFractal, choice.task_n},
-                           Size{"step_k", choice.step_k, fractal_k, model.padded_k()}, Size{"l0_k", choice.l0_k, fractal_k, choice.step_k}}) {
+  for (const Size& size :
+       {Size{"task_m", choice.task_m, kFractal, model.most_rows()}, Size{"task_n", choice.task_n, kFractal, model.padded_n()},
+        Size{"tile_m", choice.tile_m, kFractal, choice.task_m}, Size{"tile_n", choice.tile_n, kFractal, choice.task_n},
+        Size{"step_k", choice.step_k, fractal_k, model.padded_k()}, Size{"l0_k", choice.l0_k, fractal_k, choice.step_k}}) {
     if (size.value < 1 || size.value > size.most || size.value % size.multiple != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(size.name, " = ", size.value, " is not a multiple of ", size.multiple, " up to ", size.most));
+      return absl::InvalidArgumentError(
+          absl::StrCat(size.name, " = ", size.value, " is not a multiple of ", size.multiple, " up to ", size.most));
     }
   }
-  if (choice.l0c_copies < 1 || choice.l0c_copies > 2) return absl::InvalidArgumentError(absl::StrCat("l0c_copies = ", choice.l0c_copies, " is not 1 or 2"));
+  if (choice.l0c_copies < 1 || choice.l0c_copies > 2)
+    return absl::InvalidArgumentError(absl::StrCat("l0c_copies = ", choice.l0c_copies, " is not 1 or 2"));
   if (model.Tasks(choice.task_m, choice.task_n) > kMaxTasks) {
     return absl::InvalidArgumentError(absl::StrCat("tasks of ", choice.task_m, " x ", choice.task_n, " make more than ", kMaxTasks));
   }
@@ -279,80 +280,5 @@ absl::StatusOr<GroupedMatmulTiling> EvaluateGroupedMatmul(const P& problem, cons
   if (absl::Status status = CheckBuffers(GroupedMatmulBuffers(problem, tiling), spec); !status.ok()) return status;
   return tiling;
 }
-
-std::vector<GroupTask> GroupTasks(const P& problem, const GroupedMatmulChoice& choice) {
-  std::vector<GroupTask> tasks;
-  for (int64_t group = 0; group < static_cast<int64_t>(problem.rows.size()); ++group) {
-    const int64_t rows = problem.rows[static_cast<size_t>(group)];
-    if (rows == 0) continue;
-    const int64_t part = PartsOf(rows, choice.task_m).size;
-    for (int64_t m = 0; m < rows; m += part) {
-      for (int64_t n = 0; n < problem.n; n += choice.task_n) tasks.push_back({group, m, std::min(rows, m + part), n, std::min(problem.n, n + choice.task_n)});
-    }
-  }
-  std::stable_sort(tasks.begin(), tasks.end(), [](const GroupTask& a, const GroupTask& b) { return a.end_m - a.begin_m > b.end_m - b.begin_m; });
-  return tasks;
-}
-
-std::vector<Buffer> GroupedMatmulBuffers(const P& problem, const GroupedMatmulTiling& tiling) {
-  const GroupedMatmulChoice& choice = tiling.choice;
-  const int64_t element = Bytes(problem.input), padded_k = RoundUp(problem.k, FractalK(problem.input));
-  const Box box = {choice.task_m, choice.task_n, padded_k, 0, 0, 0};
-  const BoxCopies copies = CopiesOf(box, TilesOf(choice), CeilDiv(tiling.tasks, tiling.cores));
-  const auto l1 = [&](std::string_view name, int64_t tile, bool resident) {
-    return Buffer{.name = name,
-                  .memory = Memory::kL1,
-                  .bytes = tile * (resident ? RoundUp(padded_k, choice.step_k) : choice.step_k) * element,
-                  .copies = resident ? copies.panel : copies.step};
-  };
-  return {l1("A", choice.tile_m, choice.resident == Resident::kA), l1("B", choice.tile_n, choice.resident == Resident::kB),
-          {.name = "A0", .memory = Memory::kL0A, .bytes = choice.tile_m * choice.l0_k * element, .copies = copies.l0},
-          {.name = "B0", .memory = Memory::kL0B, .bytes = choice.tile_n * choice.l0_k * element, .copies = copies.l0},
-          {.name = "C0", .memory = Memory::kL0C, .bytes = choice.tile_m * choice.tile_n * 4, .copies = choice.l0c_copies}};
-}
-
-namespace {
-
-absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<GroupedMatmulTiling> tiling = SolveGroupedMatmul(problem, spec);
-  if (!tiling.ok()) return tiling.status();
-  const GroupedMatmulChoice& choice = tiling->choice;
-  Solution solution = {.solver = "grouped_matmul", .core_kind = "AIC"};
-  solution.tiling = {{"tasks", tiling->tasks, "parts of groups' outputs, sorted by rows and dealt out in turn"},
-                     {"cores", tiling->cores, "cube cores that have one"},
-                     {"task_m", choice.task_m, "rows of a task, at most"},
-                     {"task_n", choice.task_n, "columns of a task"},
-                     {"tile_m", choice.tile_m, "the tile whose sums stay in L0C"},
-                     {"tile_n", choice.tile_n, ""},
-                     {"step_k", choice.step_k, "of k, that comes to L1 at once"},
-                     {"l0_k", choice.l0_k, "of k, that comes to L0A and L0B at once"},
-                     {"resident", static_cast<int64_t>(choice.resident), "whose panel stays in L1: 0 none, 1 A, 2 B"},
-                     {"l0c_copies", choice.l0c_copies, "2: FIX and cube overlap"}};
-  solution.buffers = GroupedMatmulBuffers(problem, *tiling);
-  std::vector<int64_t> first_row = {0};
-  for (const int64_t rows : problem.rows) first_row.push_back(first_row.back() + rows);
-  solution.axes = {{"row", first_row.back(), choice.tile_m}, {"n", problem.n, choice.tile_n}};
-  absl::StatusOr<Machine> machine = MakeMachine(spec, kCubeFigures | MacFigure(problem.input));
-  const ProductRates rates(*machine, problem.input, static_cast<WeightLayout>(problem.layout));
-  std::vector<std::vector<BoxCount>> boxes(static_cast<size_t>(tiling->cores));
-  int64_t index = 0;
-  for (const GroupTask& task : GroupTasks(problem, choice)) {
-    const int64_t core = index++ % tiling->cores, first = first_row[static_cast<size_t>(task.group)];
-    solution.shares.push_back({core, {{first + task.begin_m, first + task.end_m}, {task.begin_n, task.end_n}}});
-    const int64_t m = task.end_m - task.begin_m, n = task.end_n - task.begin_n;
-    boxes[static_cast<size_t>(core)].push_back({{RoundUp(m, kFractal), RoundUp(n, kFractal), RoundUp(problem.k, rates.fractal_k), m, n, problem.k}, 1});
-  }
-  solution.core_seconds.assign(static_cast<size_t>(machine->cube_cores), 0.0);
-  for (size_t core = 0; core < boxes.size(); ++core) solution.core_seconds[core] = CoreSeconds(BoxesWork(rates, boxes[core], TilesOf(choice)));
-  solution.slowest = tiling->slowest;
-  solution.traffic = tiling->traffic;
-  solution.prediction = tiling->prediction;
-  solution.bound = tiling->bound;
-  return solution;
-}
-
-}  // namespace
-
-Solver GroupedMatmulSolver() { return MakeSolver<P>("grouped_matmul", "products of groups of tokens with a matrix per group (experts)", GroupedMatmulFields(), Solve); }
 
 }  // namespace jumar::tiling

@@ -4,8 +4,8 @@
 // C_g = A_g B_g for the groups g of a mixture of experts: A's rows are sorted by group, group g has rows[g] of them (or none) and a weight
 // matrix B_g[k, n] of its own.
 //
-// Each group's output is cut into tasks of up to task_m x task_n (rows evenly), over all of k. Tasks are sorted, those with most rows first,
-// and dealt out to the cores in turn: the first core has most. Inside a task a core does as in matmul.h.
+// Each group's output is cut into tasks of up to task_m x task_n (rows evenly), over all of k. Tasks are sorted, those with most rows
+// first, and dealt out to the cores in turn: the first core has most. Inside a task a core does as in matmul.h.
 
 #include <span>
 #include <vector>
@@ -56,7 +56,8 @@ std::span<const TypedField<GroupedMatmulProblem>> GroupedMatmulFields();
 
 // Errors as of SolveMatmul; also InvalidArgument if no group has a row or there are more than kMaxGroups.
 absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const GroupedMatmulProblem& problem, const HardwareSpec& spec);
-absl::StatusOr<GroupedMatmulTiling> EvaluateGroupedMatmul(const GroupedMatmulProblem& problem, const GroupedMatmulChoice& choice, const HardwareSpec& spec);
+absl::StatusOr<GroupedMatmulTiling> EvaluateGroupedMatmul(const GroupedMatmulProblem& problem, const GroupedMatmulChoice& choice,
+                                                          const HardwareSpec& spec);
 
 // In the order in which they are dealt: task i is core i % cores'.
 std::vector<GroupTask> GroupTasks(const GroupedMatmulProblem& problem, const GroupedMatmulChoice& choice);

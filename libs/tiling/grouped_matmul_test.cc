@@ -71,13 +71,15 @@ TEST(GroupedMatmulTest, TasksCoverEveryGroupsOutputOnceAndTheFirstCoreHasMost) {
   EXPECT_EQ(static_cast<int64_t>(tasks.size()), tiling->tasks);
   for (const GroupTask& task : tasks) {
     for (int64_t m = task.begin_m; m < task.end_m; ++m) {
-      for (int64_t n = task.begin_n; n < task.end_n; ++n) ++written[static_cast<size_t>(task.group)][static_cast<size_t>(m * problem.n + n)];
+      for (int64_t n = task.begin_n; n < task.end_n; ++n)
+        ++written[static_cast<size_t>(task.group)][static_cast<size_t>(m * problem.n + n)];
     }
   }
   for (const std::vector<int>& group : written) {
     for (const int times : group) ASSERT_EQ(times, 1);
   }
-  EXPECT_TRUE(std::is_sorted(tasks.begin(), tasks.end(), [](const GroupTask& a, const GroupTask& b) { return a.end_m - a.begin_m > b.end_m - b.begin_m; }));
+  EXPECT_TRUE(std::is_sorted(tasks.begin(), tasks.end(),
+                             [](const GroupTask& a, const GroupTask& b) { return a.end_m - a.begin_m > b.end_m - b.begin_m; }));
 }
 
 TEST(GroupedMatmulTest, TheOrderOfGroupsDoesNotMatter) {
@@ -91,7 +93,8 @@ TEST(GroupedMatmulTest, TheOrderOfGroupsDoesNotMatter) {
 }
 
 TEST(GroupedMatmulTest, AFewTokensAreBoundByTheWeights) {
-  const absl::StatusOr<GroupedMatmulTiling> tiling = SolveGroupedMatmul({.rows = std::vector<int64_t>(32, 2), .n = 4096, .k = 7168}, SyntheticSpec());
+  const absl::StatusOr<GroupedMatmulTiling> tiling =
+      SolveGroupedMatmul({.rows = std::vector<int64_t>(32, 2), .n = 4096, .k = 7168}, SyntheticSpec());
   ASSERT_TRUE(tiling.ok());
   EXPECT_EQ(tiling->prediction.limit, "HBM");
   EXPECT_DOUBLE_EQ(tiling->prediction.seconds, tiling->bound.hbm);

@@ -26,7 +26,8 @@ struct Layout {
   bool quantised;     // the plain ones
   int64_t row_bytes;
 };
-constexpr Layout kLayouts[] = {{512, 64, false, 1152}, {512, 64, true, 656}, {448, 64, true, 640}, {448, 64, true, 584}, {64, 64, true, 132}};
+constexpr Layout kLayouts[] = {
+    {512, 64, false, 1152}, {512, 64, true, 656}, {448, 64, true, 640}, {448, 64, true, 584}, {64, 64, true, 132}};
 
 absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
   absl::StatusOr<RowTiling> tiling = SolveKvRow(problem, spec);

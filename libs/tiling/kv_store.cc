@@ -34,7 +34,8 @@ absl::StatusOr<RowStream> KvStoreStream(const P& problem) {
     return absl::InvalidArgumentError(absl::StrCat("runs = ", problem.runs, " is more than tokens = ", problem.tokens));
   }
   const int64_t blocks = CeilDiv(problem.row_bytes, kBlockBytes);
-  absl::StatusOr<int64_t> rows = Product("blocks of 32 bytes (tokens * tensors * row_bytes / 32)", {problem.tokens, problem.tensors, blocks});
+  absl::StatusOr<int64_t> rows =
+      Product("blocks of 32 bytes (tokens * tensors * row_bytes / 32)", {problem.tokens, problem.tensors, blocks});
   if (!rows.ok()) return rows.status();
   if (absl::Status status = Product("bytes that are moved", {*rows, 2 * kBlockBytes}).status(); !status.ok()) return status;
   return RowStream{.rows = *rows,
@@ -51,6 +52,8 @@ absl::StatusOr<RowTiling> SolveKvStore(const P& problem, const HardwareSpec& spe
   return SolveRows(*stream, *machine);
 }
 
-Solver KvStoreSolver() { return MakeSolver<P>("kv_store", "new keys and values into their slots of the paged cache", KvStoreFields(), Solve); }
+Solver KvStoreSolver() {
+  return MakeSolver<P>("kv_store", "new keys and values into their slots of the paged cache", KvStoreFields(), Solve);
+}
 
 }  // namespace jumar::tiling

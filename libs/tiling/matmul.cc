@@ -1,7 +1,6 @@
 #include "libs/tiling/matmul.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <vector>
 
@@ -9,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "libs/tiling/checked.h"
 #include "libs/tiling/matmul_model.h"
-#include "libs/tiling/registry.h"
 
 namespace jumar::tiling {
 namespace {
@@ -62,7 +60,9 @@ class Model {
   // Grids in which no core is idle that a smaller grid with the same boxes wouldn't need.
   template <class Visit>
   void ForEachGrid(const Visit& visit) const {
-    const auto useless = [](int64_t fractals, int64_t cores) { return cores > 1 && CeilDiv(fractals, cores) == CeilDiv(fractals, cores - 1); };
+    const auto useless = [](int64_t fractals, int64_t cores) {
+      return cores > 1 && CeilDiv(fractals, cores) == CeilDiv(fractals, cores - 1);
+    };
     const int64_t cores = machine_.cube_cores;
     for (int64_t m = 1; m <= std::min(cores, fractals_m_); ++m) {
       if (useless(fractals_m_, m)) continue;
@@ -96,11 +96,14 @@ class Model {
     const int64_t a = problem_.m * problem_.k * rates_.element, b = problem_.k * problem_.n * rates_.element;
     if (a + b <= machine_.l2) return a + b;
     const int64_t tm = CeilDiv(grid.box.m, tile_m), tn = CeilDiv(grid.box.n, tile_n);
-    const int64_t panels_a = std::min(a, grid.cores_m * tile_m * problem_.k * rates_.element), panels_b = std::min(b, grid.cores_n * tile_n * problem_.k * rates_.element);
+    const int64_t panels_a = std::min(a, grid.cores_m * tile_m * problem_.k * rates_.element),
+                  panels_b = std::min(b, grid.cores_n * tile_n * problem_.k * rates_.element);
     const auto times = [&](int64_t bytes_that_stay, int64_t walks) { return bytes_that_stay <= machine_.l2 ? 1 : walks; };
     // Along n first: A's panels stay if they fit beside a panel of B, all of B stays for the next row of tiles if it does.
-    const int64_t along_n = a * (resident == Resident::kA ? 1 : times(panels_a + panels_b, tn)) + b * (resident == Resident::kB ? 1 : times(b + panels_a, tm));
-    const int64_t along_m = b * (resident == Resident::kB ? 1 : times(panels_a + panels_b, tm)) + a * (resident == Resident::kA ? 1 : times(a + panels_b, tn));
+    const int64_t along_n =
+        a * (resident == Resident::kA ? 1 : times(panels_a + panels_b, tn)) + b * (resident == Resident::kB ? 1 : times(b + panels_a, tm));
+    const int64_t along_m =
+        b * (resident == Resident::kB ? 1 : times(panels_a + panels_b, tm)) + a * (resident == Resident::kA ? 1 : times(a + panels_b, tn));
     return resident == Resident::kA ? along_n : resident == Resident::kB ? along_m : std::min(along_n, along_m);
   }
 
@@ -112,24 +115,29 @@ class Model {
 
   // Through the cores' ports, all of them.
   int64_t L2ReadBytes(const Grid& grid, int64_t tile_m, int64_t tile_n, Resident resident) const {
-    const int64_t tiles_m = Tiles(grid.cores_m, grid.box.m, fractals_m_ * kFractal, tile_m), tiles_n = Tiles(grid.cores_n, grid.box.n, fractals_n_ * kFractal, tile_n);
-    return rates_.element * problem_.k * (problem_.m * (resident == Resident::kA ? Cores(grid.cores_n, grid.box.n, fractals_n_ * kFractal) : tiles_n) +
-                                         problem_.n * (resident == Resident::kB ? Cores(grid.cores_m, grid.box.m, fractals_m_ * kFractal) : tiles_m));
+    const int64_t tiles_m = Tiles(grid.cores_m, grid.box.m, fractals_m_ * kFractal, tile_m),
+                  tiles_n = Tiles(grid.cores_n, grid.box.n, fractals_n_ * kFractal, tile_n);
+    return rates_.element * problem_.k *
+           (problem_.m * (resident == Resident::kA ? Cores(grid.cores_n, grid.box.n, fractals_n_ * kFractal) : tiles_n) +
+            problem_.n * (resident == Resident::kB ? Cores(grid.cores_m, grid.box.m, fractals_m_ * kFractal) : tiles_m));
   }
 
-  int64_t L2WriteBytes(int64_t cores_k) const { return cores_k == 1 ? problem_.m * problem_.n * problem_.output_bytes : PartialBytes(cores_k); }
+  int64_t L2WriteBytes(int64_t cores_k) const {
+    return cores_k == 1 ? problem_.m * problem_.n * problem_.output_bytes : PartialBytes(cores_k);
+  }
 
   // Lower bounds for every tiling with this grid.
   Bound BoundOf(const Grid& grid) const {
     const BoxBound box = BoundBox(rates_, machine_, grid.box);
     const int64_t reads = (problem_.m + problem_.n) * problem_.k * rates_.element;
-    Bound bound = {.hbm = ToDouble(reads + HbmWriteBytes(grid.cores_k)) / machine_.hbm_rate,
-                   .l2 = ToDouble(L2ReadBytes(grid, grid.box.m, grid.box.n, Resident::kNone) + L2WriteBytes(grid.cores_k)) / machine_.l2_rate,
-                   .read_port = box.read,
-                   .write_port = box.fix,
-                   .cube = box.cube,
-                   .l0_port = box.l0,
-                   .latency = 4 * machine_.step_seconds};
+    Bound bound = {
+        .hbm = ToDouble(reads + HbmWriteBytes(grid.cores_k)) / machine_.hbm_rate,
+        .l2 = ToDouble(L2ReadBytes(grid, grid.box.m, grid.box.n, Resident::kNone) + L2WriteBytes(grid.cores_k)) / machine_.l2_rate,
+        .read_port = box.read,
+        .write_port = box.fix,
+        .cube = box.cube,
+        .l0_port = box.l0,
+        .latency = 4 * machine_.step_seconds};
     if (grid.cores_k > 1) {
       Bound after = BoundRows(Reduction(grid.cores_k), machine_);
       if (PartialBytes(grid.cores_k) <= machine_.l2) after.hbm = ToDouble(HbmOutputBytes()) / machine_.hbm_rate;
@@ -173,16 +181,16 @@ absl::Status CheckSizes(const P& problem, const HardwareSpec& spec) {
   if (absl::Status status = Product("multiply-adds m * n * k", {m, n, k}).status(); !status.ok()) return status;
   if (absl::Status status = Product("bytes of the partial sums of C", {m, n, 4, kMaxCores}).status(); !status.ok()) return status;
   for (const int64_t side : {m, n}) {
-    if (absl::Status status = Product("bytes of an operand, read by every core", {side, k, 4, kMaxCores}).status(); !status.ok()) return status;
+    if (absl::Status status = Product("bytes of an operand, read by every core", {side, k, 4, kMaxCores}).status(); !status.ok())
+      return status;
   }
   return absl::OkStatus();
 }
 
-BoxTiles TilesOf(const MatmulChoice& choice) { return {choice.tile_m, choice.tile_n, choice.step_k, choice.l0_k, choice.resident, choice.l0c_copies}; }
-
 absl::StatusOr<MatmulTiling> Finish(const Model& model, const P& problem, const Grid& grid, const BoxTiles& tiles) {
   const Machine& machine = model.machine();
-  MatmulTiling tiling = {.choice = {grid.cores_m, grid.cores_n, grid.cores_k, tiles.tile_m, tiles.tile_n, tiles.step_k, tiles.l0_k, tiles.resident, tiles.l0c_copies},
+  MatmulTiling tiling = {.choice = {grid.cores_m, grid.cores_n, grid.cores_k, tiles.tile_m, tiles.tile_n, tiles.step_k, tiles.l0_k,
+                                    tiles.resident, tiles.l0c_copies},
                          .core_m = grid.box.m,
                          .core_n = grid.box.n,
                          .core_k = grid.box.k,
@@ -254,8 +262,8 @@ absl::StatusOr<MatmulTiling> SolveMatmul(const P& problem, const HardwareSpec& s
     best_grid = grid;
   }
   if (best.tiles.tile_m == 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("not even a tile of one fractal fits ", std::string(spec.name), ": L1 ", machine->l1, ", L0A ", machine->l0a,
-                                                     ", L0B ", machine->l0b, ", L0C ", machine->l0c, " bytes"));
+    return absl::ResourceExhaustedError(absl::StrCat("not even a tile of one fractal fits ", std::string(spec.name), ": L1 ", machine->l1,
+                                                     ", L0A ", machine->l0a, ", L0B ", machine->l0b, ", L0C ", machine->l0c, " bytes"));
   }
   absl::StatusOr<MatmulTiling> tiling = Finish(model, problem, best_grid, best.tiles);
   if (tiling.ok()) tiling->bound = model.BoundOf(candidates.front().grid);
@@ -268,24 +276,30 @@ absl::StatusOr<MatmulTiling> EvaluateMatmul(const P& problem, const MatmulChoice
   if (!machine.ok()) return machine.status();
   const Model model(problem, *machine);
   for (const int64_t cores : {choice.cores_m, choice.cores_n, choice.cores_k}) {
-    if (cores < 1 || cores > machine->cube_cores) return absl::InvalidArgumentError(absl::StrCat(cores, " cores along an axis; the chip has 1 to ", machine->cube_cores));
+    if (cores < 1 || cores > machine->cube_cores)
+      return absl::InvalidArgumentError(absl::StrCat(cores, " cores along an axis; the chip has 1 to ", machine->cube_cores));
   }
   if (choice.cores_m * choice.cores_n * choice.cores_k > machine->cube_cores) {
-    return absl::InvalidArgumentError(absl::StrCat("a grid of ", choice.cores_m, " x ", choice.cores_n, " x ", choice.cores_k, " cores; the chip has ", machine->cube_cores));
+    return absl::InvalidArgumentError(absl::StrCat("a grid of ", choice.cores_m, " x ", choice.cores_n, " x ", choice.cores_k,
+                                                   " cores; the chip has ", machine->cube_cores));
   }
-  if (choice.cores_k > 1 && !model.can_reduce()) return absl::InvalidArgumentError("cores_k > 1 needs the vector cores' figures, to add up partial sums");
+  if (choice.cores_k > 1 && !model.can_reduce())
+    return absl::InvalidArgumentError("cores_k > 1 needs the vector cores' figures, to add up partial sums");
   const Grid grid = model.GridOf(choice.cores_m, choice.cores_n, choice.cores_k);
   struct Size {
     const char* name;
     int64_t value, multiple, most;
   };
   for (const Size& size : {Size{"tile_m", choice.tile_m, kFractal, grid.box.m}, Size{"tile_n", choice.tile_n, kFractal, grid.box.n},
-                           Size{"step_k", choice.step_k, model.rates().fractal_k, grid.box.k}, Size{"l0_k", choice.l0_k, model.rates().fractal_k, choice.step_k}}) {
+                           Size{"step_k", choice.step_k, model.rates().fractal_k, grid.box.k},
+                           Size{"l0_k", choice.l0_k, model.rates().fractal_k, choice.step_k}}) {
     if (size.value < 1 || size.value > size.most || size.value % size.multiple != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(size.name, " = ", size.value, " is not a multiple of ", size.multiple, " up to ", size.most));
+      return absl::InvalidArgumentError(
+          absl::StrCat(size.name, " = ", size.value, " is not a multiple of ", size.multiple, " up to ", size.most));
     }
   }
-  if (choice.l0c_copies < 1 || choice.l0c_copies > 2) return absl::InvalidArgumentError(absl::StrCat("l0c_copies = ", choice.l0c_copies, " is not 1 or 2"));
+  if (choice.l0c_copies < 1 || choice.l0c_copies > 2)
+    return absl::InvalidArgumentError(absl::StrCat("l0c_copies = ", choice.l0c_copies, " is not 1 or 2"));
   absl::StatusOr<MatmulTiling> tiling = Finish(model, problem, grid, TilesOf(choice));
   if (!tiling.ok()) return tiling.status();
   if (absl::Status status = CheckBuffers(MatmulBuffers(problem, *tiling), spec); !status.ok()) return status;
@@ -297,83 +311,5 @@ absl::StatusOr<MatmulTiling> EvaluateMatmul(const P& problem, const MatmulChoice
   tiling->bound = least;
   return tiling;
 }
-
-std::vector<Buffer> MatmulBuffers(const P& problem, const MatmulTiling& tiling) {
-  const MatmulChoice& choice = tiling.choice;
-  const int64_t element = Bytes(problem.input);
-  const Box box = {tiling.core_m, tiling.core_n, tiling.core_k, 0, 0, 0};
-  const BoxTiles tiles = TilesOf(choice);
-  const BoxCopies copies = CopiesOf(box, tiles, 1);
-  const int64_t panel_k = RoundUp(tiling.core_k, choice.step_k);
-  const auto l1 = [&](std::string_view name, int64_t tile, bool resident) {
-    return Buffer{.name = name,
-                  .memory = Memory::kL1,
-                  .bytes = tile * (resident ? panel_k : choice.step_k) * element,
-                  .copies = resident ? copies.panel : copies.step};
-  };
-  std::vector<Buffer> buffers = {l1("A", choice.tile_m, choice.resident == Resident::kA), l1("B", choice.tile_n, choice.resident == Resident::kB)};
-  buffers.push_back({.name = "A0", .memory = Memory::kL0A, .bytes = choice.tile_m * choice.l0_k * element, .copies = copies.l0});
-  buffers.push_back({.name = "B0", .memory = Memory::kL0B, .bytes = choice.tile_n * choice.l0_k * element, .copies = copies.l0});
-  buffers.push_back({.name = "C0", .memory = Memory::kL0C, .bytes = choice.tile_m * choice.tile_n * 4, .copies = choice.l0c_copies});
-  if (tiling.reduction) {  // a phase of its own, in the vector cores
-    const int64_t rows = tiling.reduction->rows_per_step;
-    const int64_t bytes_in = kBlockBytes * choice.cores_k * rows, bytes_out = RoundUp(kBlockBytes / 4 * problem.output_bytes * rows, kBlockBytes);
-    buffers.push_back({.name = "partial sums", .memory = Memory::kUb, .bytes = bytes_in, .copies = tiling.reduction->copies, .first = 1, .last = 1});
-    buffers.push_back({.name = "C", .memory = Memory::kUb, .bytes = bytes_out, .copies = tiling.reduction->copies, .first = 1, .last = 1});
-  }
-  return buffers;
-}
-
-Solution DescribeMatmul(const P& problem, const MatmulTiling& tiling, const HardwareSpec& spec) {
-  const MatmulChoice& choice = tiling.choice;
-  Solution solution = {.solver = "matmul", .core_kind = choice.cores_k > 1 ? "AIC, then AIV" : "AIC"};
-  solution.tiling = {{"cores_m", choice.cores_m, "the grid of cores, along m"},
-                     {"cores_n", choice.cores_n, "along n"},
-                     {"cores_k", choice.cores_k, "along k: more than 1 makes partial sums that the vector cores add up"},
-                     {"core_m", tiling.core_m, "a core's box"},
-                     {"core_n", tiling.core_n, ""},
-                     {"core_k", tiling.core_k, ""},
-                     {"tile_m", choice.tile_m, "the tile whose sums stay in L0C"},
-                     {"tile_n", choice.tile_n, ""},
-                     {"step_k", choice.step_k, "of k, that comes to L1 at once"},
-                     {"l0_k", choice.l0_k, "of k, that comes to L0A and L0B at once"},
-                     {"resident", static_cast<int64_t>(choice.resident), "whose panel stays in L1: 0 none, 1 A, 2 B"},
-                     {"l0c_copies", choice.l0c_copies, "2: FIX and cube overlap"}};
-  if (tiling.reduction) solution.tiling.push_back({"reduction_rows", tiling.reduction->rows_per_step, "blocks of 32 bytes of sums in UB at once"});
-  solution.buffers = MatmulBuffers(problem, tiling);
-  solution.axes = {{"m", problem.m, choice.tile_m}, {"n", problem.n, choice.tile_n}, {"k", problem.k, choice.step_k}};
-  absl::StatusOr<Machine> machine = MakeMachine(spec, kCubeFigures | MacFigure(problem.input));
-  const ProductRates rates(*machine, problem.input, static_cast<WeightLayout>(problem.layout));
-  solution.core_seconds.assign(static_cast<size_t>(machine->cube_cores), 0.0);
-  const auto range = [](int64_t index, int64_t box, int64_t extent) {
-    return std::array<int64_t, 2>{std::min(extent, index * box), std::min(extent, (index + 1) * box)};
-  };
-  for (int64_t core = 0; core < choice.cores_m * choice.cores_n * choice.cores_k; ++core) {
-    const auto m = range(core / choice.cores_k / choice.cores_n, tiling.core_m, problem.m);
-    const auto n = range(core / choice.cores_k % choice.cores_n, tiling.core_n, problem.n);
-    const auto k = range(core % choice.cores_k, tiling.core_k, problem.k);
-    if (m[0] == m[1] || n[0] == n[1] || k[0] == k[1]) continue;
-    solution.shares.push_back({core, {m, n, k}});
-    const Box box = {RoundUp(m[1] - m[0], kFractal), RoundUp(n[1] - n[0], kFractal), RoundUp(k[1] - k[0], rates.fractal_k), m[1] - m[0], n[1] - n[0], k[1] - k[0]};
-    solution.core_seconds[static_cast<size_t>(core)] = CoreSeconds(BoxWork(rates, box, TilesOf(choice), 1));
-  }
-  solution.slowest = tiling.slowest;
-  solution.traffic = tiling.traffic;
-  solution.prediction = tiling.prediction;
-  solution.bound = tiling.bound;
-  return solution;
-}
-
-namespace {
-
-absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<MatmulTiling> tiling = SolveMatmul(problem, spec);
-  if (!tiling.ok()) return tiling.status();
-  return DescribeMatmul(problem, *tiling, spec);
-}
-
-}  // namespace
-
-Solver MatmulSolver() { return MakeSolver<P>("matmul", "product of a matrix of tokens with a matrix of weights", MatmulFields(), Solve); }
 
 }  // namespace jumar::tiling

@@ -4,9 +4,9 @@
 // C[m, n] = A[m, k] B[k, n] by the cube cores.
 //
 // The cores form a grid of cores_m x cores_n x cores_k, and each has one box of the m x n x k cuboid. A core walks over its box's output in
-// tiles of tile_m x tile_n, whose sums stay in L0C, and along k in steps: step_k of A and B come to L1 (in two copies), l0_k of those to L0A
-// and L0B. One operand's panel may stay in L1 while the tiles that need it pass. Where k is divided over cores, each writes FP32 partial sums
-// to a workspace, and the vector cores add them up afterwards: deterministic, no atomics.
+// tiles of tile_m x tile_n, whose sums stay in L0C, and along k in steps: step_k of A and B come to L1 (in two copies), l0_k of those to
+// L0A and L0B. One operand's panel may stay in L1 while the tiles that need it pass. Where k is divided over cores, each writes FP32
+// partial sums to a workspace, and the vector cores add them up afterwards: deterministic, no atomics.
 
 #include <optional>
 #include <span>
@@ -54,8 +54,8 @@ struct MatmulTiling {
 
 std::span<const TypedField<MatmulProblem>> MatmulFields();
 
-// The fastest legal tiling under the model. InvalidArgument for a problem out of range or a type that the chip lacks, FailedPrecondition for
-// figures that nobody published. Where the vector cores' figures are unknown, k isn't divided over cores.
+// The fastest legal tiling under the model. InvalidArgument for a problem out of range or a type that the chip lacks, FailedPrecondition
+// for figures that nobody published. Where the vector cores' figures are unknown, k isn't divided over cores.
 absl::StatusOr<MatmulTiling> SolveMatmul(const MatmulProblem& problem, const HardwareSpec& spec);
 
 // What a given tiling would take. InvalidArgument says why it isn't legal.

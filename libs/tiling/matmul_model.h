@@ -57,6 +57,10 @@ struct BoxTiles {
   int64_t l0c_copies;
 };
 
+inline BoxTiles TilesOf(const MatmulChoice& choice) {
+  return {choice.tile_m, choice.tile_n, choice.step_k, choice.l0_k, choice.resident, choice.l0c_copies};
+}
+
 inline double ToDouble(int64_t value) { return static_cast<double>(value); }
 
 // So many boxes of the same size, one after the other.
@@ -71,19 +75,25 @@ inline CoreWork BoxWork(const ProductRates& rates, const Box& box, const BoxTile
   const int64_t steps = tm * tn * boxes * CeilDiv(box.k, tiles.step_k);
   const int64_t l0_steps = CeilDiv(tiles.step_k, tiles.l0_k);
   const double a_piece = rates.Sectors(tiles.step_k);
-  const double b_piece = rates.layout == WeightLayout::kNz ? 1.0 : rates.layout == WeightLayout::kNd ? rates.Sectors(tiles.tile_n) : a_piece;
+  const double b_piece = rates.layout == WeightLayout::kNz   ? 1.0
+                         : rates.layout == WeightLayout::kNd ? rates.Sectors(tiles.tile_n)
+                                                             : a_piece;
   const double a_once = ToDouble(box.read_m) * ToDouble(box.read_k) * rates.a_seconds * a_piece;
   const double b_once = ToDouble(box.read_n) * ToDouble(box.read_k) * rates.b_seconds * b_piece;
   const double n_boxes = ToDouble(boxes), n_steps = ToDouble(steps);
   CoreWork work;
   work.steps = steps;
-  work.busy[kMte2] = n_boxes * (a_once * (tiles.resident == Resident::kA ? 1.0 : ToDouble(tn)) + b_once * (tiles.resident == Resident::kB ? 1.0 : ToDouble(tm))) +
+  work.busy[kMte2] = n_boxes * (a_once * (tiles.resident == Resident::kA ? 1.0 : ToDouble(tn)) +
+                                b_once * (tiles.resident == Resident::kB ? 1.0 : ToDouble(tm))) +
                      n_steps * rates.step;
-  work.busy[kMte1] = n_boxes * ToDouble(box.k) * (ToDouble(box.m * tn) * rates.l0a + ToDouble(box.n * tm) * rates.l0b) + n_steps * ToDouble(l0_steps) * rates.step;
+  work.busy[kMte1] = n_boxes * ToDouble(box.k) * (ToDouble(box.m * tn) * rates.l0a + ToDouble(box.n * tm) * rates.l0b) +
+                     n_steps * ToDouble(l0_steps) * rates.step;
   work.busy[kCube] = n_boxes * ToDouble(box.m) * ToDouble(box.n) * ToDouble(box.k) * rates.mac + n_steps * ToDouble(l0_steps) * rates.step;
   work.busy[kFix] = n_boxes * (ToDouble(box.m) * ToDouble(box.n) * rates.fix + ToDouble(tm * tn) * rates.step);
-  // Of one step: what MTE2 brings at once; the block that then goes through L0 in l0_steps, of which MTE1 leads with one; one tile's results.
-  const double step_k = ToDouble(std::min(tiles.step_k, box.k)), m = ToDouble(std::min(tiles.tile_m, box.m)), n = ToDouble(std::min(tiles.tile_n, box.n));
+  // Of one step: what MTE2 brings at once; the block that then goes through L0 in l0_steps, of which MTE1 leads with one; one tile's
+  // results.
+  const double step_k = ToDouble(std::min(tiles.step_k, box.k)), m = ToDouble(std::min(tiles.tile_m, box.m)),
+               n = ToDouble(std::min(tiles.tile_n, box.n));
   const double read_m = ToDouble(std::min(tiles.tile_m, box.read_m)), read_n = ToDouble(std::min(tiles.tile_n, box.read_n));
   work.step[kMte2] = step_k * (read_m * rates.a_seconds * a_piece + read_n * rates.b_seconds * b_piece) + rates.step;
   const double mte1 = step_k / ToDouble(l0_steps) * (m * rates.l0a + n * rates.l0b) + rates.step;
@@ -124,14 +134,17 @@ inline BoxCopies CopiesOf(const Box& box, const BoxTiles& tiles, int64_t boxes) 
 
 inline int64_t L1Bytes(const ProductRates& rates, const Box& box, const BoxTiles& tiles, int64_t boxes) {
   const BoxCopies copies = CopiesOf(box, tiles, boxes);
-  const int64_t a = tiles.resident == Resident::kA ? copies.panel * tiles.tile_m * RoundUp(box.k, tiles.step_k) : copies.step * tiles.tile_m * tiles.step_k;
-  const int64_t b = tiles.resident == Resident::kB ? copies.panel * tiles.tile_n * RoundUp(box.k, tiles.step_k) : copies.step * tiles.tile_n * tiles.step_k;
+  const int64_t a = tiles.resident == Resident::kA ? copies.panel * tiles.tile_m * RoundUp(box.k, tiles.step_k)
+                                                   : copies.step * tiles.tile_m * tiles.step_k;
+  const int64_t b = tiles.resident == Resident::kB ? copies.panel * tiles.tile_n * RoundUp(box.k, tiles.step_k)
+                                                   : copies.step * tiles.tile_n * tiles.step_k;
   return (a + b) * rates.element;
 }
 
 inline bool L0Fits(const ProductRates& rates, const Machine& machine, const Box& box, const BoxTiles& tiles, int64_t boxes) {
   const int64_t copies = CopiesOf(box, tiles, boxes).l0;
-  return copies * tiles.tile_m * tiles.l0_k * rates.element <= machine.l0a && copies * tiles.tile_n * tiles.l0_k * rates.element <= machine.l0b;
+  return copies * tiles.tile_m * tiles.l0_k * rates.element <= machine.l0a &&
+         copies * tiles.tile_n * tiles.l0_k * rates.element <= machine.l0b;
 }
 
 // The least that a core with such a box does, whatever its tiles; see libs/tiling/README.md, "Bound of a product".
@@ -147,7 +160,8 @@ struct BestTiles {
   double seconds = 0;
 };
 template <class WholeMachine>
-BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::span<const BoxCount> boxes, double limit, const WholeMachine& extra);
+BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::span<const BoxCount> boxes, double limit,
+                      const WholeMachine& extra);
 
 }  // namespace jumar::tiling
 

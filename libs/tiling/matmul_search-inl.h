@@ -7,8 +7,8 @@
 
 namespace jumar::tiling {
 
-// The candidates follow from the problem alone, capacities only strike some out: more capacity never gives a slower tiling. Each size is the
-// even division of the box that comes next to a target.
+// The candidates follow from the problem alone, capacities only strike some out: more capacity never gives a slower tiling. Each size is
+// the even division of the box that comes next to a target.
 inline constexpr std::array<int64_t, 13> kTileTargets = {512, 384, 320, 256, 192, 160, 128, 96, 80, 64, 48, 32, 16};
 inline constexpr std::array<int64_t, 9> kStepTargets = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32};  // bytes of a row along k
 inline constexpr std::array<int64_t, 6> kL0Targets = {1024, 512, 256, 128, 64, 32};
@@ -32,7 +32,8 @@ Sizes Divisions(int64_t extent, int64_t multiple, const std::array<int64_t, N>& 
 }
 
 template <class WholeMachine>
-BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::span<const BoxCount> boxes, double limit, const WholeMachine& extra) {
+BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::span<const BoxCount> boxes, double limit,
+                      const WholeMachine& extra) {
   std::array<int64_t, kStepTargets.size()> step_targets;
   std::array<int64_t, kL0Targets.size()> l0_targets;
   for (size_t i = 0; i < step_targets.size(); ++i) step_targets[i] = kStepTargets[i] / rates.element;
@@ -47,11 +48,13 @@ BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::sp
     for (const int64_t tile_n : tiles_n) {
       if (tile_m * tile_n * 4 > machine.l0c) continue;
       // Below what nothing with these tiles comes: the rates, and the steps that L0 at its largest allows.
-      const int64_t most_k = std::max(rates.fractal_k, std::min(machine.l0a / (tile_m * rates.element), machine.l0b / (tile_n * rates.element)));
+      const int64_t most_k =
+          std::max(rates.fractal_k, std::min(machine.l0a / (tile_m * rates.element), machine.l0b / (tile_n * rates.element)));
       double cube = 0, mte1 = 0, a_once = 0, b_once = 0, a_all = 0, b_all = 0;
       for (const BoxCount& more : boxes) {
         const int64_t tm = CeilDiv(more.box.m, tile_m), tn = CeilDiv(more.box.n, tile_n);
-        const double n = ToDouble(more.count), k = ToDouble(more.box.k), a = n * ToDouble(more.box.read_m * more.box.read_k), b = n * ToDouble(more.box.read_n * more.box.read_k);
+        const double n = ToDouble(more.count), k = ToDouble(more.box.k), a = n * ToDouble(more.box.read_m * more.box.read_k),
+                     b = n * ToDouble(more.box.read_n * more.box.read_k);
         const double least_steps = n * ToDouble(tm * tn * CeilDiv(more.box.k, most_k)) * rates.step;
         cube += n * ToDouble(more.box.m * more.box.n) * k * rates.mac + least_steps;
         mte1 += n * k * (ToDouble(more.box.m * tn) * rates.l0a + ToDouble(more.box.n * tm) * rates.l0b) + least_steps;
@@ -59,7 +62,8 @@ BestTiles SearchTiles(const ProductRates& rates, const Machine& machine, std::sp
       }
       if (std::max(cube, mte1) >= best.seconds) continue;
       for (const Resident resident : {Resident::kNone, Resident::kA, Resident::kB}) {
-        if ((resident == Resident::kA && box.n <= tile_n) || (resident == Resident::kB && box.m <= tile_m)) continue;  // nothing to stay for
+        if ((resident == Resident::kA && box.n <= tile_n) || (resident == Resident::kB && box.m <= tile_m))
+          continue;  // nothing to stay for
         const double read = rates.a_seconds * ((resident == Resident::kA ? a_once : a_all) + (resident == Resident::kB ? b_once : b_all));
         const double whole = extra(tile_m, tile_n, resident);
         if (std::max(read, whole) >= best.seconds) continue;

@@ -126,9 +126,9 @@ TEST(MatmulTest, FractalsAreReadFasterThanNarrowRows) {
 }
 
 TEST(MatmulTest, SizesBeyondInt64AreErrors) {
-  for (const MatmulProblem& problem : {MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = kMaxSize}, MatmulProblem{.m = INT64_MAX, .n = 1, .k = 1},
-                                       MatmulProblem{.m = 1, .n = 1, .k = INT64_MIN}, MatmulProblem{.m = 0, .n = 1, .k = 1},
-                                       MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = 1}}) {
+  for (const MatmulProblem& problem : {MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = kMaxSize},
+                                       MatmulProblem{.m = INT64_MAX, .n = 1, .k = 1}, MatmulProblem{.m = 1, .n = 1, .k = INT64_MIN},
+                                       MatmulProblem{.m = 0, .n = 1, .k = 1}, MatmulProblem{.m = kMaxSize, .n = kMaxSize, .k = 1}}) {
     EXPECT_EQ(SolveMatmul(problem, SyntheticSpec()).status().code(), absl::StatusCode::kInvalidArgument);
   }
   // 256 sequences of a million tokens.

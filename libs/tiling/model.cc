@@ -96,8 +96,9 @@ absl::StatusOr<Machine> MakeMachine(const HardwareSpec& spec, uint32_t needs) {
 
 absl::Status RequireFormat(const HardwareSpec& spec, DType type) {
   if (spec.Supports(FormatOf(type))) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(std::string(spec.name), " doesn't compute with ", std::string(kDTypeNames[static_cast<size_t>(type)]),
-                                                 "; it has ", FormatNames(spec.formats)));
+  return absl::InvalidArgumentError(absl::StrCat(std::string(spec.name), " doesn't compute with ",
+                                                 std::string(kDTypeNames[static_cast<size_t>(type)]), "; it has ",
+                                                 FormatNames(spec.formats)));
 }
 
 void CoreWork::TakeTurns(Pipe a, Pipe b) {
@@ -154,8 +155,8 @@ std::string_view Bound::Limit() const {
     std::string_view name;
   };
   Term largest = {hbm, "HBM"};
-  for (const Term& term : {Term{l2, "L2"}, Term{read_port + latency, "GM read"}, Term{write_port + latency, "GM write"}, Term{cube + latency, "cube"},
-                           Term{l0_port + latency, "MTE1"}, Term{vector + latency, "vector"}}) {
+  for (const Term& term : {Term{l2, "L2"}, Term{read_port + latency, "GM read"}, Term{write_port + latency, "GM write"},
+                           Term{cube + latency, "cube"}, Term{l0_port + latency, "MTE1"}, Term{vector + latency, "vector"}}) {
     if (term.seconds > largest.seconds) largest = term;
   }
   return largest.name;
@@ -188,7 +189,8 @@ int64_t PeakBytes(const std::vector<Buffer>& buffers, Memory memory) {
   for (const Buffer& at : buffers) {  // the peak is in the first phase of some buffer
     int64_t bytes = 0;
     for (const Buffer& buffer : buffers) {
-      if (buffer.memory == memory && buffer.first <= at.first && at.first <= buffer.last) bytes += RoundUp(buffer.bytes, buffer.alignment) * buffer.copies;
+      if (buffer.memory == memory && buffer.first <= at.first && at.first <= buffer.last)
+        bytes += RoundUp(buffer.bytes, buffer.alignment) * buffer.copies;
     }
     peak = std::max(peak, bytes);
   }
@@ -203,8 +205,9 @@ absl::Status CheckBuffers(const std::vector<Buffer>& buffers, const HardwareSpec
     for (const Buffer& buffer : buffers) {
       if (buffer.memory == memory) table.push_back(absl::StrCat(std::string(buffer.name), " ", buffer.copies, " x ", buffer.bytes));
     }
-    return absl::InvalidArgumentError(absl::StrCat(std::string(MemoryName(memory)), " of ", std::string(spec.name), " has ", Capacity(spec, memory),
-                                                   " bytes, the buffers need ", bytes, ": ", absl::StrJoin(table, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat(std::string(MemoryName(memory)), " of ", std::string(spec.name), " has ",
+                                                   Capacity(spec, memory), " bytes, the buffers need ", bytes, ": ",
+                                                   absl::StrJoin(table, ", ")));
   }
   return absl::OkStatus();
 }

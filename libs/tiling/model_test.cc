@@ -89,7 +89,8 @@ TEST(ModelTest, BuffersThatLiveTogetherAddUp) {
   EXPECT_EQ(PeakBytes(buffers, Memory::kUb), 0);
   buffers[1].first = 1;
   const absl::Status status = CheckBuffers(buffers, spec);
-  for (const char* word : {"L1", "synthetic", "524288", "819200", "A 2 x 204800"}) EXPECT_NE(status.message().find(word), std::string::npos) << status;
+  for (const char* word : {"L1", "synthetic", "524288", "819200", "A 2 x 204800"})
+    EXPECT_NE(status.message().find(word), std::string::npos) << status;
 }
 
 }  // namespace

@@ -84,7 +84,8 @@ absl::StatusOr<Values> ParseArguments(const Solver& solver, std::span<const Argu
   for (const Argument& argument : arguments) {
     const auto at = std::find(names.begin(), names.end(), argument.name);
     if (at == names.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", argument.name, "\" is no field of ", std::string(solver.name), "; ", Known(argument.name, names)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", argument.name, "\" is no field of ", std::string(solver.name), "; ", Known(argument.name, names)));
     }
     const size_t index = static_cast<size_t>(at - names.begin());
     absl::StatusOr<std::vector<int64_t>> parsed = ParseValue(solver.fields[index], argument.value);

@@ -102,7 +102,9 @@ TEST(RegistryTest, ChoicesAreNames) {
 }
 
 TEST(RegistryTest, ListsCanRepeat) {
-  const Solver solver = {.name = "lists", .summary = "", .fields = {{.name = "lengths", .doc = "", .min = 0, .max = 9000, .list = true, .default_value = {1}}}};
+  const Solver solver = {.name = "lists",
+                         .summary = "",
+                         .fields = {{.name = "lengths", .doc = "", .min = 0, .max = 9000, .list = true, .default_value = {1}}}};
   const auto parse = [&](const char* text) { return ParseArguments(solver, std::vector<Argument>{{"lengths", text}}); };
   const absl::StatusOr<Values> values = parse("4096,8192x3,7");
   ASSERT_TRUE(values.ok()) << values.status();

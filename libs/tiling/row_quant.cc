@@ -36,7 +36,9 @@ absl::StatusOr<RowStream> RowQuantStream(const P& problem) {
   if (absl::Status status = CheckProblem(RowQuantFields(), problem); !status.ok()) return status;
   if (Bytes(problem.input) == 1) return absl::InvalidArgumentError("input of row_quant is bf16, fp16 or fp32");
   if (Bytes(problem.output) != 1) return absl::InvalidArgumentError("output of row_quant is int8, fp8 or hif8");
-  if (absl::Status status = Product("bytes of all passes (rows * columns * 64)", {problem.rows, problem.columns, 64}).status(); !status.ok()) return status;
+  if (absl::Status status = Product("bytes of all passes (rows * columns * 64)", {problem.rows, problem.columns, 64}).status();
+      !status.ok())
+    return status;
   const int64_t group = problem.group == 0 ? problem.columns : problem.group;
   if (problem.columns % group != 0) {
     return absl::InvalidArgumentError(absl::StrCat("columns = ", problem.columns, " is not a multiple of group = ", group));
@@ -61,6 +63,8 @@ absl::StatusOr<RowTiling> SolveRowQuant(const P& problem, const HardwareSpec& sp
   return SolveRows(*stream, *machine);
 }
 
-Solver RowQuantSolver() { return MakeSolver<P>("row_quant", "quantisation of rows to 8 bits, a scale per row or group", RowQuantFields(), Solve); }
+Solver RowQuantSolver() {
+  return MakeSolver<P>("row_quant", "quantisation of rows to 8 bits, a scale per row or group", RowQuantFields(), Solve);
+}
 
 }  // namespace jumar::tiling

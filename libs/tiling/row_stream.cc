@@ -79,11 +79,12 @@ double LeastLatency(const Machine& machine, double others, int pipes) {
   return s * o + others / s + (pipes - 1) * o;
 }
 
-absl::StatusOr<RowTiling> EvaluateRows(const RowStream& stream, const Machine& machine, int64_t rows_per_step, int64_t pieces, int64_t copies) {
+absl::StatusOr<RowTiling> EvaluateRows(const RowStream& stream, const Machine& machine, int64_t rows_per_step, int64_t pieces,
+                                       int64_t copies) {
   const int64_t bytes = UbBytes(stream, BytesOfStep(stream, rows_per_step, pieces), copies);
   if (bytes > machine.ub) {
-    return absl::ResourceExhaustedError(absl::StrCat(rows_per_step, " rows in ", pieces, " pieces and ", copies, " copies need ", bytes, " bytes of UB, which has ",
-                                                     machine.ub));
+    return absl::ResourceExhaustedError(absl::StrCat(rows_per_step, " rows in ", pieces, " pieces and ", copies, " copies need ", bytes,
+                                                     " bytes of UB, which has ", machine.ub));
   }
   RowTiling tiling = {.rows_per_core = RowsPerCore(stream, machine), .rows_per_step = rows_per_step, .pieces = pieces, .copies = copies};
   tiling.cores = CeilDiv(stream.rows, tiling.rows_per_core);
@@ -117,9 +118,9 @@ absl::StatusOr<RowTiling> SolveRows(const RowStream& stream, const Machine& mach
   const int64_t blocks = CeilDiv(std::max(stream.read_bytes, stream.write_bytes), kBlockBytes);
   for (int64_t pieces = 2; pieces <= std::min(kMaxPieces, blocks); pieces = std::max(pieces + 1, pieces * 5 / 4)) consider(1, pieces);
   if (best.rows_per_step == 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("a row that reads ", stream.read_bytes, " bytes, writes ", stream.write_bytes, " and needs ", stream.work_bytes,
-                                                     " besides, with ", stream.weight_bytes, " bytes of weights, doesn't fit UB of ", machine.ub,
-                                                     " bytes even in pieces; shorten the row or the weights"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a row that reads ", stream.read_bytes, " bytes, writes ", stream.write_bytes, " and needs ", stream.work_bytes, " besides, with ",
+        stream.weight_bytes, " bytes of weights, doesn't fit UB of ", machine.ub, " bytes even in pieces; shorten the row or the weights"));
   }
   auto tiling = EvaluateRows(stream, machine, best.rows_per_step, best.pieces, best.copies);
   if (tiling.ok()) tiling->bound = BoundRows(stream, machine);
@@ -130,17 +131,19 @@ Bound BoundRows(const RowStream& stream, const Machine& machine) {
   const Traffic least = TrafficOf(stream, 1, 1);
   const Rates row = SecondsPerRow(stream, machine);
   const double rows = static_cast<double>(RowsPerCore(stream, machine));  // of the busiest core: a row is on one core
-  Bound bound = {.hbm = static_cast<double>(least.hbm_read + least.hbm_write) / machine.hbm_rate,
-                 .l2 = static_cast<double>(least.l2_read + least.l2_write) / machine.l2_rate,
-                 .read_port = rows * row.read + static_cast<double>(stream.weight_bytes) / machine.read_rate,
-                 .write_port = rows * row.write + static_cast<double>(CeilDiv(stream.write_commands, machine.vector_cores)) * machine.step_seconds,
-                 .vector = rows * row.vector};
+  Bound bound = {
+      .hbm = static_cast<double>(least.hbm_read + least.hbm_write) / machine.hbm_rate,
+      .l2 = static_cast<double>(least.l2_read + least.l2_write) / machine.l2_rate,
+      .read_port = rows * row.read + static_cast<double>(stream.weight_bytes) / machine.read_rate,
+      .write_port = rows * row.write + static_cast<double>(CeilDiv(stream.write_commands, machine.vector_cores)) * machine.step_seconds,
+      .vector = rows * row.vector};
   const double all = rows * (row.read + row.vector + row.write);
   bound.latency = LeastLatency(machine, all - rows * std::max({row.read, row.vector, row.write}), stream.vector_bytes > 0 ? 3 : 2);
   return bound;
 }
 
-Solution DescribeRows(const RowStream& stream, const RowTiling& tiling, const Machine& machine, std::string_view solver, std::string_view axis) {
+Solution DescribeRows(const RowStream& stream, const RowTiling& tiling, const Machine& machine, std::string_view solver,
+                      std::string_view axis) {
   const StepBytes step = BytesOfStep(stream, tiling.rows_per_step, tiling.pieces);
   Solution solution = {.solver = solver, .core_kind = "AIV"};
   solution.tiling = {{"cores", tiling.cores, "vector cores that work"},

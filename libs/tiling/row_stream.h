@@ -36,7 +36,8 @@ struct RowTiling {
 };
 
 // ResourceExhausted if the buffers exceed UB. rows > 0, every size at most 2^40; rows * (all bytes of a row) must have been checked.
-absl::StatusOr<RowTiling> EvaluateRows(const RowStream& stream, const Machine& machine, int64_t rows_per_step, int64_t pieces, int64_t copies);
+absl::StatusOr<RowTiling> EvaluateRows(const RowStream& stream, const Machine& machine, int64_t rows_per_step, int64_t pieces,
+                                       int64_t copies);
 
 // The fastest of all numbers of steps up to 64, then by factors of 2^(1/4), of 1 to 1024 pieces, of one and two copies.
 absl::StatusOr<RowTiling> SolveRows(const RowStream& stream, const Machine& machine);
@@ -44,11 +45,12 @@ absl::StatusOr<RowTiling> SolveRows(const RowStream& stream, const Machine& mach
 Bound BoundRows(const RowStream& stream, const Machine& machine);
 
 // What is common to the solvers' answers: buffers, shares along the axis `row`, loads. `axis` names what a row is.
-Solution DescribeRows(const RowStream& stream, const RowTiling& tiling, const Machine& machine, std::string_view solver, std::string_view axis);
+Solution DescribeRows(const RowStream& stream, const RowTiling& tiling, const Machine& machine, std::string_view solver,
+                      std::string_view axis);
 
-// A lower bound on what the pipes besides the busiest add: n pipes, `others` seconds of theirs, in any number s >= 1 of steps, each of which
-// costs each pipe machine.step_seconds. The busiest pays s steps, and waits for a step of each of the others: s * o + others / s + (n-1) * o,
-// least where s = sqrt(others / o).
+// A lower bound on what the pipes besides the busiest add: n pipes, `others` seconds of theirs, in any number s >= 1 of steps, each of
+// which costs each pipe machine.step_seconds. The busiest pays s steps, and waits for a step of each of the others: s * o + others / s +
+// (n-1) * o, least where s = sqrt(others / o).
 double LeastLatency(const Machine& machine, double others, int pipes);
 
 }  // namespace jumar::tiling

@@ -100,7 +100,8 @@ TEST(CompressorTest, EntriesAreRowsOfTheVectorCores) {
   EXPECT_EQ(tiling->entries.rows_per_core, 22);  // 1024 entries on 48 cores
   EXPECT_GT(tiling->prediction.seconds, tiling->projection.prediction.seconds);
   // 128 tokens of 1,024 values don't fit UB at once.
-  const absl::StatusOr<CompressorTiling> long_groups = SolveCompressor({.tokens = 4096, .entries = 32, .ratio = 128, .overlap = 0}, SyntheticSpec());
+  const absl::StatusOr<CompressorTiling> long_groups =
+      SolveCompressor({.tokens = 4096, .entries = 32, .ratio = 128, .overlap = 0}, SyntheticSpec());
   ASSERT_TRUE(long_groups.ok()) << long_groups.status();
   EXPECT_GT(long_groups->entries.pieces, 1);
 }
@@ -114,7 +115,8 @@ TEST(CompressorTest, ACallMayCompleteNoEntry) {
 
 TEST(CompressorTest, RowsOfEarlierCallsAreReadFromTheStateCache) {
   const absl::StatusOr<CompressorTiling> none = SolveCompressor({.tokens = 128, .entries = 1, .ratio = 128, .overlap = 0}, SyntheticSpec());
-  const absl::StatusOr<CompressorTiling> all = SolveCompressor({.tokens = 128, .entries = 128, .ratio = 128, .overlap = 0}, SyntheticSpec());
+  const absl::StatusOr<CompressorTiling> all =
+      SolveCompressor({.tokens = 128, .entries = 128, .ratio = 128, .overlap = 0}, SyntheticSpec());
   ASSERT_TRUE(none.ok() && all.ok());
   EXPECT_EQ(all->traffic.hbm_read - none->traffic.hbm_read, 127 * 128 * 2 * 512 * 4);
 }
@@ -122,7 +124,8 @@ TEST(CompressorTest, RowsOfEarlierCallsAreReadFromTheStateCache) {
 TEST(CompressorTest, WrongProblemsAreErrors) {
   EXPECT_TRUE(Mentions(SolveCompressor({.tokens = 3, .entries = 4}, SyntheticSpec()).status(), "entries = 4"));
   EXPECT_TRUE(Mentions(SolveCompressor({.head_dim = 100}, SyntheticSpec()).status(), "head_dim = 100"));
-  EXPECT_TRUE(Mentions(SolveCompressor({.tokens = kMaxSize, .entries = kMaxSize, .hidden = 1 << 20}, SyntheticSpec()).status(), "beyond 2^60"));
+  EXPECT_TRUE(
+      Mentions(SolveCompressor({.tokens = kMaxSize, .entries = kMaxSize, .hidden = 1 << 20}, SyntheticSpec()).status(), "beyond 2^60"));
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ void Expect(bool holds, const char* what, const Solver& solver, const Values& va
   if (holds) return;
   std::fprintf(stderr, "%s: %s", what, std::string(solver.name).c_str());
   for (size_t i = 0; i < values.size(); ++i) {
-    std::fprintf(stderr, " %s=%s", std::string(solver.fields[i].name).c_str(), FormatValue(solver.fields[i], values[i]).substr(0, 200).c_str());
+    std::fprintf(stderr, " %s=%s", std::string(solver.fields[i].name).c_str(),
+                 FormatValue(solver.fields[i], values[i]).substr(0, 200).c_str());
   }
   std::fprintf(stderr, "\n");
   abort();
@@ -63,9 +64,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Solver& solver = solvers[bytes.Next(1) % solvers.size()];
   HardwareSpec spec = bytes.Next(1) % 4 == 0 ? jumar::tiling::SyntheticUnifiedSpec() : jumar::tiling::SyntheticSpec();
   using S = HardwareSpec;
-  static constexpr int64_t S::* kFigures[] = {&S::aic_cores, &S::aiv_cores, &S::ub_bytes, &S::l1_bytes, &S::l0a_bytes, &S::l0b_bytes, &S::l0c_bytes, &S::l2_bytes,
-                                              &S::memory_bytes_per_second, &S::l2_bytes_per_second, &S::clock_hz, &S::gm_read_bytes_per_cycle,
-                                              &S::gm_write_bytes_per_cycle, &S::vector_bytes_per_cycle, &S::l0c_read_bytes_per_cycle};
+  static constexpr int64_t S::* kFigures[] = {&S::aic_cores,
+                                              &S::aiv_cores,
+                                              &S::ub_bytes,
+                                              &S::l1_bytes,
+                                              &S::l0a_bytes,
+                                              &S::l0b_bytes,
+                                              &S::l0c_bytes,
+                                              &S::l2_bytes,
+                                              &S::memory_bytes_per_second,
+                                              &S::l2_bytes_per_second,
+                                              &S::clock_hz,
+                                              &S::gm_read_bytes_per_cycle,
+                                              &S::gm_write_bytes_per_cycle,
+                                              &S::vector_bytes_per_cycle,
+                                              &S::l0c_read_bytes_per_cycle};
   for (uint64_t changes = bytes.Next(1) % 4; changes > 0; --changes) {
     int64_t& figure = spec.*kFigures[bytes.Next(1) % std::size(kFigures)];
     const uint64_t kind = bytes.Next(1) % 8;

@@ -95,6 +95,9 @@ class AscendPlatform(Platform):
     def is_pin_memory_available(cls) -> bool:
         return True
 
+    def is_sleep_mode_available(self) -> bool:
+        return True
+
     # --- what runs on it ----------------------------------------------------------------------
 
     @classmethod
@@ -178,6 +181,10 @@ class AscendPlatform(Platform):
                 "graph mode %s is not supported on npu, using FULL_DECODE_ONLY", compilation.cudagraph_mode
             )
             compilation.cudagraph_mode = CUDAGraphMode.FULL_DECODE_ONLY
+
+        model = vllm_config.model_config
+        if model is not None and model.enable_sleep_mode and model.sleep_mode_backend == "cumem":
+            model.sleep_mode_backend = "npu"  # vLLM's default is CUDA's (jumar.sleep_mode)
 
         parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":

@@ -21,13 +21,26 @@ class CastWeights(NamedTuple):
     num_bytes: int
 
 
+class NzLinearMethod(UnquantizedLinearMethod):
+    """vLLM's linear method over a weight in NZ, also when the weight is loaded again.
+
+    vLLM reloads a layer into a fresh weight of rows, lets this class process it, and copies it into the old memory, to
+    which captured graphs refer. torch_npu copies in place between equal formats only; a copy of rows into an NZ tensor
+    leaves the old memory as it is, without a word.
+    """
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        super().process_weights_after_loading(layer)
+        import torch_npu
+
+        layer.weight.data = torch_npu.npu_format_cast(layer.weight.data, FRACTAL_NZ)
+
+
 def cast_weights_to_nz(model: torch.nn.Module) -> CastWeights:
     """Casts the weights of ``model``'s unquantised linear layers to the NZ format, one at a time.
 
     An output layer that shares the embedding's weight keeps rows, which the embedding looks up.
     """
-    import torch_npu
-
     # torch_npu keeps to ND formats unless it is told otherwise, and says so in a warning only.
     torch.npu.config.allow_internal_format = True
     count = num_bytes = 0
@@ -37,7 +50,8 @@ def cast_weights_to_nz(model: torch.nn.Module) -> CastWeights:
         weight = layer.weight
         if weight.dtype not in NZ_DTYPES or weight.dim() != 2:
             continue
-        weight.data = torch_npu.npu_format_cast(weight.data, FRACTAL_NZ)
+        layer.quant_method = NzLinearMethod()
+        layer.quant_method.process_weights_after_loading(layer)
         count += 1
         num_bytes += weight.numel() * weight.element_size()
     return CastWeights(count, num_bytes)

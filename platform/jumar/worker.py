@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
-from contextlib import nullcontext
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from jumar_hostcann import probe
@@ -20,6 +22,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.utils import request_memory
 from vllm.v1.worker.worker_base import CompilationTimes
 
+from jumar import sleep_mode
 from jumar.model_runner import AscendModelRunner
 
 logger = init_logger("vllm.jumar.worker")
@@ -70,8 +73,16 @@ class AscendWorker(Worker):
     def _make_model_runner(self) -> AscendModelRunner:
         return AscendModelRunner(self.vllm_config, self.device)
 
-    def _maybe_get_memory_pool_context(self, tag: str):
-        return nullcontext()
+    def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
+        return sleep_mode.use_memory_pool(tag) if self.model_config.enable_sleep_mode else nullcontext()
+
+    def sleep(self, level: int = 1) -> None:
+        if not self.model_config.enable_sleep_mode:
+            raise ValueError(
+                "sleep mode is off, so no memory can be given back: start with --enable-sleep-mode "
+                "(enable_sleep_mode=True). The engine is paused; wake_up() lets it go on"
+            )
+        super().sleep(level)
 
     def determine_available_memory(self) -> int:
         """Bytes for the KV cache: the requested share of the device less all else; logs each term."""
@@ -124,6 +135,21 @@ class AscendWorker(Worker):
             total_bytes=self.init_snapshot.total_memory,
             weight_bytes=int(self.model_runner.model_memory_usage),
             kv_cache_bytes=sum(caches.values()),
+        )
+
+    def describe_memory(self) -> dict[str, Any]:
+        """For the example and the tests of sleep mode, by collective_rpc. Bytes; `tags` is empty without sleep mode."""
+        free, total = torch.npu.mem_get_info()
+        return dict(
+            process_id=os.getpid(),
+            total_bytes=total,
+            free_bytes=free,
+            tags={
+                stats.tag: dict(
+                    size_bytes=stats.size_bytes, device_bytes=stats.device_bytes, host_bytes=stats.host_bytes
+                )
+                for stats in sleep_mode.statistics()
+            },
         )
 
 

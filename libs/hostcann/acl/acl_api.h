@@ -28,6 +28,13 @@ struct AclPhysicalProperties {
   AclMemLocation location;
   uint64_t reserved;
 };
+struct AclMemPoolProperties {
+  int32_t allocation_type;
+  int32_t handle_type;
+  AclMemLocation location;
+  size_t max_bytes;  // 0: no limit
+  unsigned char reserved[32];
+};
 struct AclMallocConfig {
   void* attributes;
   size_t num_attributes;
@@ -73,6 +80,7 @@ void aclAppLog(int32_t level, const char* function, const char* file, uint32_t l
 aclError aclsysGetCANNVersion(int32_t package, AclPackageVersion* version);
 aclError aclsysGetVersionStr(char* package, char* version);
 const char* JumarDescribeConfig();  // ours: JSON, see config.h
+void JumarTagMemory(const char* tag);  // ours: whose is the device memory that this thread takes from now on; "" ends it (memory.h)
 const char* aclrtGetSocName();
 aclError aclGetCannAttributeList(const int32_t** attributes, size_t* count);
 aclError aclGetCannAttribute(int32_t attribute, int32_t* value);
@@ -216,6 +224,15 @@ aclError aclrtFreePhysical(void* handle);
 aclError aclrtMapMem(void* address, size_t bytes, size_t offset, void* handle, uint64_t flags);
 aclError aclrtUnmapMem(void* address);
 aclError aclrtMemGetAllocationGranularity(AclPhysicalProperties* properties, int32_t option, size_t* bytes);
+
+// ---- memory pools that streams order (api_memory_pool.cc)
+aclError aclrtMemPoolCreate(void** pool, const AclMemPoolProperties* properties);
+aclError aclrtMemPoolDestroy(void* pool);
+aclError aclrtMemPoolMallocAsync(void** pointer, size_t bytes, void* pool, void* stream);
+aclError aclrtMemPoolFreeAsync(void* pointer, void* stream);
+aclError aclrtMemPoolTrimTo(void* pool, size_t keep_bytes);
+aclError aclrtMemPoolSetAttr(void* pool, int32_t attribute, void* value);
+aclError aclrtMemPoolGetAttr(void* pool, int32_t attribute, void* value);
 
 // ---- graphs (api_graph.cc)
 aclError aclmdlRICaptureBegin(void* stream, int32_t mode);

@@ -40,7 +40,7 @@ int Allocate(void** pointer, size_t bytes, int32_t policy) {
   const bool normal = kind == kNormalOnly || kind == kNormalOnlyP2p ||
                       ((kind == kHugeFirst || kind == kHugeFirstP2p) && bytes < kHugeFrom);
   if (int fault = FaultOnAllocation(device, bytes); fault != kOk) return fault;
-  const auto allocated = memory->Allocate(bytes, normal ? PageSize::kNormal : PageSize::kHuge);
+  const auto allocated = memory->Allocate(bytes, normal ? PageSize::kNormal : PageSize::kHuge, MemoryTag());
   if (!allocated.ok()) return FailStatus(kRtParamInvalid, allocated.status());
   *pointer = *allocated;
   return kOk;
@@ -101,6 +101,8 @@ int CheckCopy2d(const char* what, const Copy2d& copy, int32_t kind) {
 }
 
 }  // namespace
+
+void JumarTagMemory(const char* tag) { SetMemoryTag(tag == nullptr ? "" : tag); }
 
 aclError aclrtMalloc(void** pointer, size_t bytes, int32_t policy) { return Allocate(pointer, bytes, policy); }
 aclError aclrtMallocAlign32(void** pointer, size_t bytes, int32_t policy) { return Allocate(pointer, bytes, policy); }

@@ -74,7 +74,7 @@ aclError aclrtMallocPhysical(void** handle, size_t bytes, const AclPhysicalPrope
   DeviceMemory* memory = Runtime::Get().MemoryOf(device);
   if (memory == nullptr) return kRtInternal;
   if (int fault = FaultOnAllocation(device, bytes); fault != kOk) return fault;
-  const auto chunk = memory->CreatePhysical(bytes);
+  const auto chunk = memory->CreatePhysical(bytes, MemoryTag());
   if (!chunk.ok()) return FailStatus(kRtParamInvalid, chunk.status());
   *handle = HandleOf(device, *chunk);
   return kOk;

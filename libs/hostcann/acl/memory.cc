@@ -90,7 +90,14 @@ void CopyBytes(void* dst, const void* src, uint64_t bytes) {
   memcpy(dst, src, bytes);
 }
 
+// A plain array, as memory is taken and freed until the process ends.
+thread_local char t_tag[memory::kMaxTagLength];
+thread_local size_t t_tag_length = 0;
+
 }  // namespace
+
+void SetMemoryTag(std::string_view tag) { t_tag_length = tag.copy(t_tag, sizeof(t_tag)); }
+std::string_view MemoryTag() { return {t_tag, t_tag_length}; }
 
 PointerInfo LookUp(const void* pointer) {
   Runtime& runtime = Runtime::Get();

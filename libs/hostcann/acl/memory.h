@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "libs/hostcann/acl/stream.h"
 
@@ -19,6 +20,10 @@ struct PointerInfo {
 };
 
 PointerInfo LookUp(const void* pointer);
+
+// The tag of the device memory that this thread takes, for the report of an out-of-memory error (JumarTagMemory). Cut to 32 characters.
+void SetMemoryTag(std::string_view tag);
+std::string_view MemoryTag();
 
 // ---- pinned host memory
 int MallocHost(void** pointer, uint64_t bytes);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -16,6 +17,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int32_t kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kDefault = 4;
 constexpr size_t kMiB = size_t{1} << 20;
@@ -28,6 +30,35 @@ TEST_F(MemoryTest, OutOfMemoryHasTheCodeAndTextThatTorchNpuLooksFor) {
   const std::string text = aclGetRecentErrMsg();
   EXPECT_THAT(text, AllOf(HasSubstr("EL0004"), HasSubstr("Failed to allocate"), HasSubstr("device 0"), HasSubstr("300.00 MiB requested"),
                           HasSubstr("limit of 256.00 MiB"), HasSubstr("JUMAR_HBM_BYTES")));
+}
+
+TEST_F(MemoryTest, OutOfMemorySaysWhoHoldsWhat) {
+  const AclPhysicalProperties properties{0, 0, 2, {0, 1}, 0};
+  void *weights = nullptr, *cache = nullptr, *other = nullptr, *none = nullptr;
+  JumarTagMemory("weights");
+  ASSERT_ACL_OK(aclrtMalloc(&weights, 20 * kMiB, 0));
+  JumarTagMemory("kv_cache");
+  ASSERT_ACL_OK(aclrtMallocPhysical(&cache, 100 * kMiB, &properties, 0));
+  JumarTagMemory("");
+  ASSERT_ACL_OK(aclrtMalloc(&other, 4 * kMiB, 0));
+  const char* held = "Held by: kv_cache 100.00 MiB in 1, weights 20.00 MiB in 1, untagged 4.00 MiB in 1. Free tensors";
+  EXPECT_EQ(aclrtMalloc(&none, 300 * kMiB, 0), 207001);
+  EXPECT_THAT(std::string(aclGetRecentErrMsg()), HasSubstr(held));
+  EXPECT_EQ(aclrtMallocPhysical(&none, 300 * kMiB, &properties, 0), 207001);
+  EXPECT_THAT(std::string(aclGetRecentErrMsg()), HasSubstr(held));
+  ASSERT_ACL_OK(aclrtFree(weights));
+  ASSERT_ACL_OK(aclrtFreePhysical(cache));
+  ASSERT_ACL_OK(aclrtFree(other));
+  EXPECT_EQ(aclrtMalloc(&none, 300 * kMiB, 0), 207001);
+  EXPECT_THAT(std::string(aclGetRecentErrMsg()), Not(HasSubstr("Held by")));
+}
+
+TEST_F(MemoryTest, TagsAreShortAndTheThreadsOwn) {
+  JumarTagMemory(std::string(1000, 'x').c_str());
+  EXPECT_EQ(MemoryTag(), std::string(32, 'x'));
+  std::thread([] { EXPECT_EQ(MemoryTag(), ""); }).join();
+  JumarTagMemory(nullptr);
+  EXPECT_EQ(MemoryTag(), "");
 }
 
 TEST_F(MemoryTest, GetMemInfoFollowsTheBudgetOfTheDevice) {

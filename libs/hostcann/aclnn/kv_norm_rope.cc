@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "libs/hostcann/aclnn/kv_rows.h"
 #include "libs/hostcann/aclnn/quant.h"
 
 namespace jumar::hostcann::aclnn {
@@ -61,22 +62,23 @@ void Store(const char* name, const Mode& mode, const Tensor& slots, const Tensor
   const int64_t d = cache.size(-1), capacity = cache.numel() / std::max<int64_t>(1, d), block_size = cache.size(1);
   Require(rows.size(-1) == d && cache.is_contiguous(), name, " has rows of ", d, " and must be contiguous; the values have ",
           rows.size(-1));
-  const Tensor keep = slots.ge(0).nonzero().flatten(), where = slots.index_select(0, keep);
-  Require(keep.numel() == 0 || where.max().item<int64_t>() < capacity, "index goes to slot ",
-          keep.numel() == 0 ? 0 : where.max().item<int64_t>(), "; ", name, " has ", capacity);
-  Tensor values = rows.index_select(0, keep);
+  Tensor values = rows;
   if (scale) values = at::mul(values, F32(*scale).flatten());
   if (scale && offset) values = at::add(values, F32(*offset).flatten());
   const Tensor stored = at::empty(values.sizes(), cache.options());
   scale ? PutRounded(stored, values) : Put(stored, values);
-  if (!mode.nz) {
-    cache.view({capacity, d}).index_copy_(0, where, stored);
-    return;
-  }
-  const int64_t width = cache.element_size() == 1 ? 32 : 16;
-  Require(d % width == 0, name, " has rows of ", d, "; in an NZ mode they must be a multiple of ", width);
-  const Tensor view = cache.view({-1, d / width, block_size, width}).permute({0, 2, 1, 3});
-  view.index_put_({where.div(block_size, "floor"), where.remainder(block_size)}, stored.view({-1, d / width, width}));
+  const int64_t size = cache.element_size(), row_bytes = d * size, width = size == 1 ? 32 : 16;
+  Require(!mode.nz || d % width == 0, name, " has rows of ", d, "; in an NZ mode they must be a multiple of ", width);
+  // Without fractals, slot after slot is row after row, across blocks as well.
+  const auto where = mode.nz
+                         ? KvCache(name, cache.data_ptr(), capacity / block_size, block_size, block_size * row_bytes,
+                                   {row_bytes, width * size, block_size * width * size, width * size})
+                         : KvCache(name, cache.data_ptr(), 1, capacity, capacity * row_bytes, {row_bytes, row_bytes, row_bytes, row_bytes});
+  const Tensor kept = slots.clamp_min(-1).contiguous();  // negative: not kept
+  const absl::Status status =
+      kv::StoreRows(KvDenseRows(stored.data_ptr(), stored.size(0), row_bytes, row_bytes),
+                    std::span(kept.const_data_ptr<int64_t>(), static_cast<size_t>(kept.numel())), where, KvParallel());
+  Require(status.ok(), name, ": ", std::string(status.message()));
 }
 
 struct Call {

@@ -36,17 +36,6 @@ absl::StatusOr<void*> ReserveAddresses(uint64_t bytes, uint64_t alignment) {
 
 }  // namespace
 
-std::string FormatBytes(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.2f %s", value, kUnits[unit]);
-}
-
 absl::StatusOr<std::unique_ptr<DeviceMemory>> DeviceMemory::Create(DeviceMemoryOptions options) {
   if (options.limit_bytes < kHugePageBytes) {
     return absl::InvalidArgumentError(absl::StrCat(options.name, ": a budget of ", FormatBytes(options.limit_bytes),
@@ -100,18 +89,20 @@ absl::Status DeviceMemory::Error(absl::StatusCode code, const std::string& text)
 absl::Status DeviceMemory::Charge(uint64_t bytes, uint64_t requested) {
   if (bytes < requested || bytes > stats_.limit_bytes - stats_.used_bytes) {
     ++stats_.num_refused;
+    const std::string holders = DescribeHolders(HoldersLocked());
     return Error(absl::StatusCode::kResourceExhausted,
                  absl::StrCat("out of memory: ", FormatBytes(requested), " requested, ", FormatBytes(stats_.used_bytes),
                               " used of a limit of ", FormatBytes(stats_.limit_bytes), " (",
                               FormatBytes(stats_.limit_bytes - stats_.used_bytes), " free, peak ",
-                              FormatBytes(stats_.peak_bytes), ")", options_.mend.empty() ? "" : ". ", options_.mend));
+                              FormatBytes(stats_.peak_bytes), ")", holders.empty() ? "" : ". Held by: ", holders,
+                              options_.mend.empty() ? "" : ". ", options_.mend));
   }
   stats_.used_bytes += bytes;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.used_bytes);
   return absl::OkStatus();
 }
 
-absl::StatusOr<void*> DeviceMemory::Allocate(uint64_t bytes, PageSize page) {
+absl::StatusOr<void*> DeviceMemory::Allocate(uint64_t bytes, PageSize page, std::string_view tag) {
   if (bytes == 0) return Error(absl::StatusCode::kInvalidArgument, "an allocation of 0 bytes; ask for at least 1");
   const uint64_t page_bytes = page == PageSize::kHuge ? kHugePageBytes : kNormalPageBytes;
   const uint64_t charged = RoundUp(bytes, page_bytes);
@@ -141,6 +132,7 @@ absl::StatusOr<void*> DeviceMemory::Allocate(uint64_t bytes, PageSize page) {
   // Weights and KV pages are streamed: fewer TLB misses. Only advice, so a kernel without it changes nothing.
   if (page == PageSize::kHuge) madvise(Access(pointer), charged, MADV_HUGEPAGE);
   ++stats_.num_allocations;
+  if (!tag.empty()) tags_.emplace(*address, tag);
   if (isolated()) {
     memset(Access(pointer), kPoisonByte, std::min(charged, kPoisonBytes));
     allocations_.Add(*address, charged, bytes);
@@ -164,6 +156,7 @@ absl::Status DeviceMemory::Free(void* base) {
   mmap(Access(base), region->size_bytes, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
   stats_.used_bytes -= region->size_bytes;
   --stats_.num_allocations;
+  tags_.erase(Address(base));
   if (!isolated()) {
     addresses_.Give(Address(base));
     return absl::OkStatus();
@@ -297,7 +290,30 @@ std::vector<AllocationRecord> DeviceMemory::Live() const {
 
 DeviceMemoryStats DeviceMemory::Stats() const {
   std::shared_lock lock(mutex_);
-  return stats_;
+  DeviceMemoryStats stats = stats_;
+  stats.addresses = {addresses_.free_bytes(), addresses_.largest_free_bytes()};
+  stats.physical = {offsets_.free_bytes(), offsets_.largest_free_bytes()};
+  return stats;
+}
+
+std::vector<MemoryHolder> DeviceMemory::Holders() const {
+  std::shared_lock lock(mutex_);
+  return HoldersLocked();
+}
+
+std::vector<MemoryHolder> DeviceMemory::HoldersLocked() const {
+  HolderSums sums;
+  const auto add_allocation = [&](uint64_t address, uint64_t bytes) {
+    const auto tag = tags_.find(address);
+    sums.Add(tag == tags_.end() ? std::string_view() : tag->second, bytes);
+  };
+  if (isolated()) {  // addresses that rest are taken too
+    for (const AllocationRecord& record : allocations_.Live()) add_allocation(record.base, record.size_bytes);
+  } else {
+    for (const auto& [address, bytes] : addresses_.taken()) add_allocation(address, bytes);
+  }
+  for (const auto& [handle, chunk] : chunks_) sums.Add(chunk.tag, chunk.size_bytes);
+  return sums.Sorted();
 }
 
 }  // namespace jumar::memory

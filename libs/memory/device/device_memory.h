@@ -28,11 +28,14 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "libs/memory/device/address_mirror.h"
+#include "libs/memory/device/holders.h"
 #include "libs/memory/device/ledger.h"
 #include "libs/memory/device/range_allocator.h"
 
@@ -57,6 +60,16 @@ struct DeviceMemoryOptions {
   AddressMirror* mirror = nullptr;  // where addresses come from when isolated; must outlive the memory
 };
 
+// The free ranges of addresses, or of the file behind the physical chunks.
+struct FreeRuns {
+  uint64_t free_bytes = 0;
+  uint64_t largest_bytes = 0;
+  // The share of what is free that is not in the largest range: 0 when all of it is, near 1 when it lies in splinters.
+  double fragmentation() const {
+    return free_bytes == 0 ? 0 : 1 - static_cast<double>(largest_bytes) / static_cast<double>(free_bytes);
+  }
+};
+
 struct DeviceMemoryStats {
   uint64_t limit_bytes = 0;
   uint64_t used_bytes = 0;      // allocations and physical chunks
@@ -65,6 +78,9 @@ struct DeviceMemoryStats {
   uint64_t num_allocations = 0;
   uint64_t num_chunks = 0;
   uint64_t num_refused = 0;     // requests that the budget refused
+  // Neither can fail a request that the budget allows: both rooms are four times the budget.
+  FreeRuns addresses;  // of Allocate
+  FreeRuns physical;   // of CreatePhysical
 };
 
 enum class RegionKind { kAllocation, kReservation };
@@ -84,15 +100,15 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Zeroed memory, aligned to the page size. `bytes` is positive and is charged in whole pages.
-  absl::StatusOr<void*> Allocate(uint64_t bytes, PageSize page);
+  // Zeroed memory, aligned to the page size. `bytes` is positive and is charged in whole pages. `tag` says whose it is.
+  absl::StatusOr<void*> Allocate(uint64_t bytes, PageSize page, std::string_view tag = {});
   absl::Status Free(void* base);
 
   // Addresses without memory; `alignment` is a power of two or 0 (huge page). Rounded up to 4 KiB.
   absl::StatusOr<void*> Reserve(uint64_t bytes, uint64_t alignment);
   absl::Status Release(void* base);  // nothing may be mapped in it
 
-  absl::StatusOr<PhysicalHandle> CreatePhysical(uint64_t bytes);  // charged in whole 2 MiB pages
+  absl::StatusOr<PhysicalHandle> CreatePhysical(uint64_t bytes, std::string_view tag = {});  // charged in whole 2 MiB pages
   absl::Status DestroyPhysical(PhysicalHandle handle);            // must not be mapped
   // Maps `bytes` of the chunk from `offset` (multiples of 4 KiB) at `address`, inside one reservation and over nothing mapped.
   absl::Status Map(void* address, uint64_t bytes, uint64_t offset, PhysicalHandle handle);
@@ -115,9 +131,12 @@ class DeviceMemory {
   bool OwnsAddress(const void* pointer) const;
   std::vector<AllocationRecord> Live() const;  // allocations and mappings
   DeviceMemoryStats Stats() const;
+  // What is charged, by tag, most bytes first. The out-of-memory text names them.
+  std::vector<MemoryHolder> Holders() const;
 
  private:
   struct Chunk {
+    std::string tag;
     uint64_t offset = 0;  // in the file
     uint64_t size_bytes = 0;
     uint64_t num_mappings = 0;
@@ -133,6 +152,7 @@ class DeviceMemory {
 
   DeviceMemory(DeviceMemoryOptions options, void* window, uint64_t window_bytes, int file);
   absl::Status Charge(uint64_t bytes, uint64_t requested);  // under mutex_
+  std::vector<MemoryHolder> HoldersLocked() const;
   bool isolated() const { return options_.mirror != nullptr; }
   absl::StatusOr<void*> TakeAddresses(uint64_t bytes, uint64_t alignment);  // for a reservation
   void GiveAddresses(void* base, uint64_t bytes);
@@ -157,13 +177,11 @@ class DeviceMemory {
   RangeAllocator offsets_;    // of file_
   std::map<uint64_t, Reservation> reservations_;
   std::map<PhysicalHandle, Chunk> chunks_;
+  std::unordered_map<uint64_t, std::string> tags_;  // of allocations that have one, by address
   PhysicalHandle next_handle_ = 1;
   DeviceMemoryStats stats_;
   Ledger allocations_, mappings_;  // when isolated
 };
-
-// "1.50 GiB", "20.00 MiB", "512 B".
-std::string FormatBytes(uint64_t bytes);
 
 }  // namespace jumar::memory
 

@@ -71,6 +71,54 @@ TEST(DeviceMemoryTest, OutOfMemoryTellsUsedLimitRequestedAndMend) {
   EXPECT_TRUE(memory->Allocate(2 * kMiB, PageSize::kHuge).ok()) << "a refusal must not be charged";
 }
 
+TEST(DeviceMemoryTest, HoldersAddUpToWhatIsUsedAndOutOfMemoryNamesThem) {
+  for (const bool isolated : {false, true}) {
+    const auto mirror = AddressMirror::Create(uint64_t{1} << 30);
+    auto memory = DeviceMemory::Create(
+        {.name = "d", .limit_bytes = 64 * kMiB, .mirror = isolated ? mirror->get() : nullptr});
+    ASSERT_TRUE(memory.ok());
+    const auto first = (*memory)->Allocate(4 * kMiB, PageSize::kHuge, "weights");
+    const auto chunk = (*memory)->CreatePhysical(20 * kMiB, "kv_cache");
+    const auto second = (*memory)->CreatePhysical(6 * kMiB, "weights");
+    const auto other = (*memory)->Allocate(100, PageSize::kNormal);
+    ASSERT_TRUE(first.ok() && chunk.ok() && second.ok() && other.ok());
+    uint64_t held = 0;
+    for (const MemoryHolder& holder : (*memory)->Holders()) held += holder.bytes;
+    EXPECT_EQ(held, (*memory)->Stats().used_bytes);
+    EXPECT_THAT(Message((*memory)->Allocate(60 * kMiB, PageSize::kHuge, "weights").status()),
+                HasSubstr("Held by: kv_cache 20.00 MiB in 1, weights 10.00 MiB in 2 (largest 6.00 MiB), untagged 4.00 KiB in 1"));
+    // A tag ends with its allocation, whoever gets the addresses next.
+    ASSERT_TRUE((*memory)->Free(*first).ok());
+    const auto again = (*memory)->Allocate(4 * kMiB, PageSize::kHuge);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ((*memory)->Holders()[1].tag, "weights");
+    EXPECT_EQ((*memory)->Holders()[1].bytes, 6 * kMiB);
+  }
+}
+
+TEST(DeviceMemoryTest, FragmentationIsTheFreeShareOutsideTheLargestRun) {
+  auto memory = DeviceMemory::Create({.name = "d", .limit_bytes = 16 * kMiB, .window_bytes = 16 * kMiB}).value();
+  EXPECT_EQ(memory->Stats().addresses.free_bytes, 16 * kMiB);
+  EXPECT_EQ(memory->Stats().addresses.fragmentation(), 0);
+  EXPECT_EQ(memory->Stats().physical.free_bytes, 64 * kMiB);
+  std::vector<void*> blocks;
+  std::vector<PhysicalHandle> chunks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(memory->Allocate(2 * kMiB, PageSize::kHuge).value());
+  for (int i = 0; i < 4; ++i) chunks.push_back(memory->CreatePhysical(2 * kMiB).value());
+  EXPECT_EQ(memory->Stats().addresses.largest_bytes, 8 * kMiB);
+  // Of 10 MiB of addresses, 2 lie apart; of 58 MiB of the file, likewise.
+  ASSERT_TRUE(memory->Free(blocks[1]).ok());
+  ASSERT_TRUE(memory->DestroyPhysical(chunks[1]).ok());
+  EXPECT_DOUBLE_EQ(memory->Stats().addresses.fragmentation(), 0.2);
+  EXPECT_DOUBLE_EQ(memory->Stats().physical.fragmentation(), 1 - 56.0 / 58);
+  // Next to it, it is one run of 4 MiB, and so of 12 in all.
+  ASSERT_TRUE(memory->Free(blocks[2]).ok());
+  EXPECT_EQ(memory->Stats().addresses.free_bytes, 12 * kMiB);
+  EXPECT_EQ(memory->Stats().addresses.largest_bytes, 8 * kMiB);
+  ASSERT_TRUE(memory->Free(blocks[3]).ok());
+  EXPECT_EQ(memory->Stats().addresses.fragmentation(), 0);
+}
+
 TEST(DeviceMemoryTest, HugeRequestsDoNotOverflow) {
   auto memory = Make(8 * kMiB);
   EXPECT_TRUE(absl::IsResourceExhausted(memory->Allocate(UINT64_MAX, PageSize::kHuge).status()));

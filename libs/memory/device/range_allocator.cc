@@ -10,9 +10,9 @@ uint64_t RoundUp(uint64_t value, uint64_t multiple) { return (value + multiple -
 
 }  // namespace
 
-RangeAllocator::RangeAllocator(uint64_t base, uint64_t bytes, uint64_t granularity) : granularity_(granularity) {
-  const uint64_t usable = bytes & ~(granularity - 1);
-  if (usable > 0) AddFree(base, usable);
+RangeAllocator::RangeAllocator(uint64_t base, uint64_t bytes, uint64_t granularity)
+    : granularity_(granularity), total_bytes_(bytes & ~(granularity - 1)) {
+  if (total_bytes_ > 0) AddFree(base, total_bytes_);
 }
 
 std::optional<uint64_t> RangeAllocator::Take(uint64_t bytes, uint64_t alignment) {

@@ -36,6 +36,7 @@ class RangeAllocator {
 
   const std::map<uint64_t, uint64_t>& taken() const { return taken_; }
   uint64_t taken_bytes() const { return taken_bytes_; }
+  uint64_t free_bytes() const { return total_bytes_ - taken_bytes_; }
   uint64_t largest_free_bytes() const;
 
  private:
@@ -43,6 +44,7 @@ class RangeAllocator {
   void RemoveFree(uint64_t start, uint64_t bytes);
 
   uint64_t granularity_;
+  uint64_t total_bytes_;
   uint64_t taken_bytes_ = 0;
   std::map<uint64_t, uint64_t> taken_;                 // start -> length
   std::map<uint64_t, uint64_t> free_by_start_;         // start -> length

@@ -47,7 +47,7 @@ absl::Status DeviceMemory::Release(void* base) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PhysicalHandle> DeviceMemory::CreatePhysical(uint64_t bytes) {
+absl::StatusOr<PhysicalHandle> DeviceMemory::CreatePhysical(uint64_t bytes, std::string_view tag) {
   if (bytes == 0) return Error(absl::StatusCode::kInvalidArgument, "a physical chunk of 0 bytes");
   const uint64_t size = RoundUp(bytes, kHugePageBytes);
   std::unique_lock lock(mutex_);
@@ -65,7 +65,7 @@ absl::StatusOr<PhysicalHandle> DeviceMemory::CreatePhysical(uint64_t bytes) {
       munmap(chunk, poisoned);
     }
   }
-  chunks_[next_handle_] = Chunk{.offset = *offset, .size_bytes = size};
+  chunks_[next_handle_] = Chunk{.tag = std::string(tag), .offset = *offset, .size_bytes = size, .num_mappings = 0};
   ++stats_.num_chunks;
   return next_handle_++;
 }

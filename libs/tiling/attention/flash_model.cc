@@ -1,6 +1,7 @@
 #include "libs/tiling/attention/flash_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -293,6 +294,12 @@ FlashSums SumsOf(const FlashWork& w) {
     const RaggedRows fractals(queries, w.kv_lens[i], 1, kFractal, w.view);
     const RaggedRows all(queries, w.kv_lens[i], queries, kFractal, w.view);
     const double last = static_cast<double>(fractals.NumKvBlocks(queries - 1) * kFractal);
+    const int64_t fractals_seen = std::max<int64_t>(1, fractals.NumKvBlocks(queries - 1));
+    const int index = std::bit_width(static_cast<uint64_t>(fractals_seen - 1));
+    FlashSums::Bucket& bucket = sums.buckets[static_cast<size_t>(index)];
+    bucket.sequences += 1, bucket.queries += static_cast<double>(queries);
+    bucket.fractals += static_cast<double>(fractals_seen), bucket.query_fractals += static_cast<double>(queries * fractals_seen);
+    sums.num_buckets = std::max(sums.num_buckets, index + 1);
     sums.queries += static_cast<double>(queries);
     sums.pairs += static_cast<double>(fractals.KvBlocksBefore(queries) * kFractal);
     sums.entries += static_cast<double>(all.NumKvBlocks(0) * kFractal);
@@ -332,10 +339,20 @@ double GuessSeconds(const FlashWork& w, const FlashSums& sums, const FlashTile& 
   const bool one_row = sums.most_queries <= tile.queries;
   const double rows = one_row ? sums.sequences : tile.queries == 1 ? sums.queries : sums.queries / q + sums.sequences / 2;
   const double entries = one_row ? sums.entries : sums.pairs / q + rows * (q - 1) / 2;
-  // A row's last block is half full, unless nearly all rows have the same length, or there is but one block.
-  const bool alike = (one_row ? sums.entries : sums.pairs) > 0.9 * (one_row ? sums.sequences : sums.queries) * sums.longest;
-  const double of_row = entries / std::max(1.0, rows) / static_cast<double>(tile.entries);
-  const double blocks = rows * (static_cast<double>(tile.entries) >= sums.longest ? 1 : std::max(1.0, alike ? std::ceil(of_row) : of_row + 0.5));
+  // A row's last block is half full; where rows have several lengths, by buckets.
+  double blocks = 0;
+  if (one_row || tile.queries == 1) {
+    const double fractals = static_cast<double>(tile.entries / kFractal);
+    for (const FlashSums::Bucket& bucket : std::span(sums.buckets).first(static_cast<size_t>(sums.num_buckets))) {
+      const double of = one_row ? bucket.sequences : bucket.queries;
+      if (of == 0) continue;
+      const double of_row = (one_row ? bucket.fractals : bucket.query_fractals) / of / fractals;
+      blocks += of * (of_row <= 1 ? 1 : of == 1 || sums.shortest == sums.longest ? std::ceil(of_row) : of_row + 0.5);
+    }
+  } else {
+    const double of_row = entries / std::max(1.0, rows) / static_cast<double>(tile.entries);
+    blocks = rows * (static_cast<double>(tile.entries) >= sums.longest ? 1 : std::max(1.0, of_row + 0.5));
+  }
   const FlashCount count = {.queries = std::clamp<int64_t>(std::llround(sums.queries / std::max(1.0, rows)), 1, tile.queries),
                             .rows = rows * heads,
                             .blocks = blocks * heads,

@@ -14,6 +14,7 @@
 // S, P and O' cross GM (which L2 holds) where cube and vector units are separate cores without a way between them (A2, A3); on the 310P and
 // the 950 they go directly. Cube and vector work on different blocks at the same time: S, P and O' have kStages copies.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -111,6 +112,13 @@ struct FlashSums {
   double longest = 0;             // entries that the last query of a sequence sees, in whole fractals
   double shortest = 0;            // the least such number
   int64_t most_queries = 0;       // of a sequence
+
+  // By the number of fractals that a sequence's last query sees: bucket b has those of 2^(b-1) < fractals <= 2^b.
+  struct Bucket {
+    double sequences = 0, queries = 0, fractals = 0, query_fractals = 0;
+  };
+  std::array<Bucket, 48> buckets = {};
+  int num_buckets = 0;
 };
 FlashSums SumsOf(const FlashWork& work);
 

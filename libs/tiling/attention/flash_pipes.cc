@@ -101,7 +101,7 @@ SharedSeconds SharedOf(const FlashWork& w, const FlashSums& sums, const FlashLay
   // The pieces of a split row find Q in L2, and leave their partial results there.
   const double size = static_cast<double>(Bytes(w.type)), query_heads = sums.queries * static_cast<double>(w.kv_heads * w.group);
   SharedSeconds shared;
-  shared.hbm_read = (sums.kv_bytes * share <= half ? std::min(sums.kv_bytes, by_rows) : by_rows) + query_heads * static_cast<double>(w.key_dim) * size;
+  shared.hbm_read = (sums.kv_bytes * share <= half ? sums.kv_bytes : std::max(sums.kv_bytes, by_rows)) + query_heads * static_cast<double>(w.key_dim) * size;
   shared.hbm_write = query_heads * static_cast<double>(w.value_dim) * size + sums.queries * static_cast<double>(w.kv_heads * w.output_bytes);
   if (static_cast<double>(layout.workspace_bytes) > half) {
     shared.hbm_read += bytes.workspace_read;

@@ -141,11 +141,15 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
   size_t found = 0;
   absl::Status no_tile = absl::ResourceExhaustedError("attention: no tile fits");
   const int64_t most_queries = w.view.max_selected > 0 ? 1 : std::max<int64_t>(1, sums.most_queries);
-  for (int64_t heads = w.group; heads >= 1; heads = heads % 2 == 0 && heads > kFractal && !w.whole_group ? heads / 2 : 0) {
+  // Tiles below a fractal are padded, which pays only to give every core something, or because each query adds an entry to a short window.
+  const auto few = [&](int64_t heads, int64_t queries) {
+    return std::max(sums.sequences, sums.queries / static_cast<double>(queries)) * static_cast<double>(w.kv_heads * (w.group / heads)) < 2.0 * static_cast<double>(machine.cube_cores);
+  };
+  for (int64_t heads = w.group; heads >= 1;
+       heads = heads % 2 == 0 && !w.whole_group && (heads > kFractal || few(heads, most_queries)) ? heads / 2 : 0) {
     for (int64_t queries = 1; queries * heads <= kMaxTileRows; queries *= 2) {
       const int64_t used = std::min(queries, most_queries);
-      // Rows below a fractal are padded; a chunk of prefill always has enough to fill one.
-      if (used < most_queries && used * heads * 2 <= kFractal) continue;
+      if (used < most_queries && used * heads * 2 <= kFractal && w.view.window == 0 && !few(heads, 2 * queries)) continue;
       bool any = false;
       // Powers of two, and what makes one or two blocks for each core.
       const double rows_entries = most_queries <= used ? sums.entries : sums.pairs / static_cast<double>(used);

@@ -21,6 +21,8 @@ struct Baseline {
   // The fixed rule's time. An error where the rule gives no legal tiling.
   absl::StatusOr<Prediction> (*predict)(const Values&, const HardwareSpec&);
   bool full_box = true;  // the shares fill all of the axes' box; not so where sequences are of several lengths
+  double p95 = 2;        // of the bound, at the 95th percentile of the grid: the goal, or what is reached
+  double slack = 0;      // by which more of a chip's figures may make it slower, where tiles are ranked by a guess
 };
 
 std::span<const Baseline> Baselines();

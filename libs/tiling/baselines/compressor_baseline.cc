@@ -1,5 +1,5 @@
-// The fixed rule for the compressor: 64 features a core with all that belongs to them, 128 tokens a block (256 without overlap), the cores that
-// are left divide the tokens, k in steps of 256.
+// The fixed rule for the compressor: 64 features a core with all that belongs to them, 128 tokens a block (256 without overlap), the cores
+// that are left divide the tokens, k in steps of 256.
 
 #include <algorithm>
 
@@ -28,7 +28,8 @@ std::vector<Values> Grid() {
       }
       for (int64_t tokens = 128; tokens <= 65536; tokens *= 2) {  // prefill, whole and in chunks
         for (const int64_t more : {0, 1, 3, 7, 100}) {
-          const CompressorProblem problem = {tokens + more, (tokens + more) / variant.ratio, hidden, variant.head_dim, variant.ratio, variant.overlap, DType::kBf16};
+          const CompressorProblem problem = {
+              tokens + more, (tokens + more) / variant.ratio, hidden, variant.head_dim, variant.ratio, variant.overlap, DType::kBf16};
           grid.push_back(ToValues(CompressorFields(), problem));
         }
       }
@@ -43,7 +44,8 @@ absl::StatusOr<Prediction> Predict(const Values& values, const HardwareSpec& spe
   MatmulChoice choice;
   choice.cores_n = std::min(spec.aic_cores, CeilDiv(problem.head_dim, 64));
   choice.cores_m = std::min(spec.aic_cores / choice.cores_n, CeilDiv(problem.tokens, kFractal));
-  const int64_t core_m = CeilDiv(CeilDiv(projection.m, kFractal), choice.cores_m) * kFractal, core_n = CeilDiv(CeilDiv(projection.n, kFractal), choice.cores_n) * kFractal;
+  const int64_t core_m = CeilDiv(CeilDiv(projection.m, kFractal), choice.cores_m) * kFractal,
+                core_n = CeilDiv(CeilDiv(projection.n, kFractal), choice.cores_n) * kFractal;
   choice.tile_m = std::min<int64_t>(core_m, problem.overlap ? 128 : 256);
   choice.tile_n = std::min<int64_t>(core_n, 128 * (1 + problem.overlap));
   choice.step_k = std::min<int64_t>(256, RoundUp(problem.hidden, FractalK(problem.input)));

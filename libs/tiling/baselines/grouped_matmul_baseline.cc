@@ -52,7 +52,8 @@ absl::StatusOr<Prediction> Predict(const Values& values, const HardwareSpec& spe
   choice.task_n = choice.tile_n = std::min<int64_t>(256, RoundUp(problem.n, kFractal));
   choice.step_k = std::min<int64_t>(256, RoundUp(problem.k, fractal_k));
   choice.l0_k = choice.step_k;
-  while (2 * std::max(choice.tile_m, choice.tile_n) * choice.l0_k * element > spec.l0a_bytes) choice.l0_k = std::max(fractal_k, choice.l0_k / 2 / fractal_k * fractal_k);
+  while (2 * std::max(choice.tile_m, choice.tile_n) * choice.l0_k * element > spec.l0a_bytes)
+    choice.l0_k = std::max(fractal_k, choice.l0_k / 2 / fractal_k * fractal_k);
   choice.l0c_copies = 2 * choice.tile_m * choice.tile_n * 4 <= spec.l0c_bytes ? 2 : 1;
   const absl::StatusOr<GroupedMatmulTiling> tiling = EvaluateGroupedMatmul(problem, choice, spec);
   if (!tiling.ok()) return tiling.status();

@@ -1,5 +1,6 @@
-// The fixed rule for products: tiles are powers of two from 16 to 512 whose sums fit L0C, chosen by the cost 1 / (a n0) + 1 / (b m0), where a
-// and b are 5 for an operand whose part in flight is beyond L2; tiles are dealt out to a grid of cores, and k goes in steps of 256 elements.
+// The fixed rule for products: tiles are powers of two from 16 to 512 whose sums fit L0C, chosen by the cost 1 / (a n0) + 1 / (b m0), where
+// a and b are 5 for an operand whose part in flight is beyond L2; tiles are dealt out to a grid of cores, and k goes in steps of 256
+// elements.
 
 #include <algorithm>
 
@@ -38,7 +39,8 @@ MatmulChoice Rule(const MatmulProblem& problem, const HardwareSpec& spec) {
     for (int64_t n0 = kFractal; n0 <= 512 && n0 < 2 * most_n; n0 *= 2) {
       if (m0 * n0 * 4 > spec.l0c_bytes) continue;
       const int64_t in_flight_m = std::min(cores, CeilDiv(problem.m, m0)) * m0, in_flight_n = std::min(cores, CeilDiv(problem.n, n0)) * n0;
-      const double a = in_flight_m * problem.k * element > spec.l2_bytes ? 5 : 1, b = in_flight_n * problem.k * element > spec.l2_bytes ? 5 : 1;
+      const double a = in_flight_m * problem.k * element > spec.l2_bytes ? 5 : 1,
+                   b = in_flight_n * problem.k * element > spec.l2_bytes ? 5 : 1;
       const double cost = 1 / (a * static_cast<double>(n0)) + 1 / (b * static_cast<double>(m0));
       if (cost >= least) continue;
       least = cost;
@@ -62,7 +64,8 @@ MatmulChoice Rule(const MatmulProblem& problem, const HardwareSpec& spec) {
   choice.l0_k = std::max(choice.l0_k / FractalK(problem.input), int64_t{1}) * FractalK(problem.input);
   choice.l0c_copies = 2 * choice.tile_m * choice.tile_n * 4 <= spec.l0c_bytes ? 2 : 1;
   // A core's box isn't always a multiple of the tile.
-  const int64_t core_m = CeilDiv(CeilDiv(problem.m, kFractal), choice.cores_m) * kFractal, core_n = CeilDiv(CeilDiv(problem.n, kFractal), choice.cores_n) * kFractal;
+  const int64_t core_m = CeilDiv(CeilDiv(problem.m, kFractal), choice.cores_m) * kFractal,
+                core_n = CeilDiv(CeilDiv(problem.n, kFractal), choice.cores_n) * kFractal;
   choice.tile_m = std::min(choice.tile_m, core_m);
   choice.tile_n = std::min(choice.tile_n, core_n);
   return choice;

@@ -13,7 +13,8 @@
 namespace jumar::tiling {
 namespace {
 
-constexpr int64_t kTokens[] = {1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384, 32768};
+constexpr int64_t kTokens[] = {1,   2,   3,   4,   6,   8,   12,  16,  20,  24,  32,   40,   48,   64,   80,   96,    112,
+                               128, 144, 160, 176, 192, 224, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384, 32768};
 
 absl::StatusOr<Prediction> PredictStream(const absl::StatusOr<RowStream>& stream, const HardwareSpec& spec) {
   if (!stream.ok()) return stream.status();
@@ -68,7 +69,8 @@ std::vector<Values> KvStoreGrid() {
     int64_t bytes, tensors;
   };
   // Heads of keys and values times their size, in bf16 and int8, per rank; latents of MLA; packed rows.
-  for (const Row& row : {Row{256, 2}, Row{512, 2}, Row{1024, 2}, Row{2048, 2}, Row{128, 2}, Row{1152, 1}, Row{656, 1}, Row{584, 1}, Row{640, 1}, Row{132, 1}, Row{256, 1}}) {
+  for (const Row& row : {Row{256, 2}, Row{512, 2}, Row{1024, 2}, Row{2048, 2}, Row{128, 2}, Row{1152, 1}, Row{656, 1}, Row{584, 1},
+                         Row{640, 1}, Row{132, 1}, Row{256, 1}}) {
     for (const int64_t tokens : kTokens) {
       for (const int64_t run : {1, 4, 16, 64, 128, 1024}) {
         const KvStoreProblem problem = {.tokens = tokens, .row_bytes = row.bytes, .tensors = row.tensors, .runs = CeilDiv(tokens, run)};
@@ -82,15 +84,19 @@ std::vector<Values> KvStoreGrid() {
 }  // namespace
 
 Baseline RowQuantBaseline() {
-  return {"row_quant", RowQuantGrid,
-          [](const Values& values, const HardwareSpec& spec) { return PredictStream(RowQuantStream(FromValues(RowQuantFields(), values)), spec); }};
+  return {"row_quant", RowQuantGrid, [](const Values& values, const HardwareSpec& spec) {
+            return PredictStream(RowQuantStream(FromValues(RowQuantFields(), values)), spec);
+          }};
 }
 Baseline KvRowBaseline() {
-  return {"kv_row", KvRowGrid, [](const Values& values, const HardwareSpec& spec) { return PredictStream(KvRowStream(FromValues(KvRowFields(), values)), spec); }};
+  return {"kv_row", KvRowGrid, [](const Values& values, const HardwareSpec& spec) {
+            return PredictStream(KvRowStream(FromValues(KvRowFields(), values)), spec);
+          }};
 }
 Baseline KvStoreBaseline() {
-  return {"kv_store", KvStoreGrid,
-          [](const Values& values, const HardwareSpec& spec) { return PredictStream(KvStoreStream(FromValues(KvStoreFields(), values)), spec); }};
+  return {"kv_store", KvStoreGrid, [](const Values& values, const HardwareSpec& spec) {
+            return PredictStream(KvStoreStream(FromValues(KvStoreFields(), values)), spec);
+          }};
 }
 
 }  // namespace jumar::tiling

@@ -31,7 +31,8 @@ void Solve(benchmark::State& state, const Baseline& baseline) {
 }
 
 const int registered = [] {
-  for (const Baseline& baseline : Baselines()) benchmark::RegisterBenchmark(("solve/" + std::string(baseline.solver)).c_str(), Solve, baseline);
+  for (const Baseline& baseline : Baselines())
+    benchmark::RegisterBenchmark(("solve/" + std::string(baseline.solver)).c_str(), Solve, baseline);
   return 0;
 }();
 

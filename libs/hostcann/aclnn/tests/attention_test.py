@@ -279,6 +279,27 @@ def test_write_and_gather_the_cache(dtype):
     torch_npu.npu_gather_pa_kv_cache(cache_k, cache_v, table.npu(), lengths.npu(), out_k, out_v)
     flat = cache_k.cpu().flatten(0, 1)
     assert torch.equal(out_k.cpu(), torch.cat([flat[8:16], flat[32:37], flat[0:3]]))
+    # The fractal cache holds what the other holds; lengths as prefix sums, and from a token on.
+    got, want = (torch.zeros(16, KV_HEADS, DIM, dtype=dtype, device="npu") for _ in range(2))
+    sums, first = torch.tensor([0, 9, 12], dtype=torch.int32).npu(), torch.tensor([6, 1], dtype=torch.int32).npu()
+    for source, mode, rows in ((nz, b"PA_NZ", got), (cache, b"Norm", want)):
+        call("GatherPaKvCache", source, source, table.npu(), sums, rows, rows.clone(), first, mode, True)
+    flat = cache.cpu().flatten(0, 1)
+    assert torch.equal(want.cpu()[:12], torch.cat([flat[14:16], flat[32:39], flat[1:4]])) and torch.equal(got.cpu(), want.cpu())
+
+
+@pytest.mark.parametrize("table, lengths, message", [
+    ([[1, 5]], [9], r"token 8: block_table\[0, 1\] names block 5; the cache has 5"),
+    ([[1, -1]], [9], r"token 8: block_table\[0, 1\] names block -1; the cache has 5"),
+    ([[1, 4]], [17], r"seq_lens\[0\] is 17; there is room for 16 tokens, 0 are taken"),
+    ([[1]], [9], r"token 8: request 0 needs column 1 of the block table, which has 1"),
+    ([[1]], [9, 9], r"seq_lens has 2 entries; it must have 1"),
+])
+def test_a_gather_outside_of_the_cache_is_named(table, lengths, message):
+    cache, rows = torch.zeros(5, 8, 1, 16, device="npu"), torch.zeros(16, 1, 16, device="npu")
+    with pytest.raises(RuntimeError, match=message):
+        call("GatherPaKvCache", cache, cache, torch.tensor(table, dtype=torch.int32).npu(), torch.tensor(lengths, dtype=torch.int32).npu(), rows, rows.clone(),
+             None, b"Norm", False)
 
 
 def test_a_slot_past_the_cache_is_named():
