@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const uint8_t kind = byte();
       uint64_t value = 0;
       const size_t bytes = std::min<size_t>(size, kind % 9);
-      std::memcpy(&value, data, bytes);
+      if (bytes > 0) std::memcpy(&value, data, bytes);
       data += bytes;
       size -= bytes;
       if (kind >= 0xf0) {
