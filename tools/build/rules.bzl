@@ -156,6 +156,7 @@ def pybind_extension(
         deps = deps + ["@py//:pybind11_headers"],
         tags = tags,
         testonly = testonly,
+        visibility = visibility,
     )
     native.py_library(
         name = name,
