@@ -40,6 +40,13 @@ def show(llm, stage: str) -> None:
     print(f"{stage:7} device {used:6} MiB used: {tags}; process {resident} MiB resident", flush=True)
 
 
+def fill_cache(worker) -> None:
+    """Writes the whole KV cache, as a busy engine would: hostcann takes memory from the system when it is written first."""
+    for cache in worker.model_runner.kv_caches:
+        cache.zero_().add_(1)
+    worker.synchronize_device()
+
+
 def sleep_and_wake(model: str) -> None:
     # Before vLLM is imported: the engine in this process, and no news but errors.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -61,6 +68,7 @@ def sleep_and_wake(model: str) -> None:
         return llm.generate(_PROMPT.value, sampling, use_tqdm=False)[0].outputs[0].text
 
     before = complete()
+    llm.collective_rpc(fill_cache)
     show(llm, "awake")
     start = time.monotonic()
     llm.sleep(level=_LEVEL.value)

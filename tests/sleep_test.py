@@ -74,6 +74,7 @@ def test_levels_in_bfloat16_with_graphs_and_nz_weights(prompts, tmp_path):
     check(run("sleep.py", request, tmp_path / "stages"), levels)
 
 
+@pytest.mark.full
 def test_every_rank_sleeps(tmp_path):
     """Tensor parallel: each rank's memory, and collectives in the graphs that are replayed afterwards."""
     levels = [1, 2]

@@ -195,6 +195,7 @@ absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const P& problem, const H
   const Model model(problem, *machine);
   struct Candidate {
     double least;
+    double cores;  // of that, what the first core does: where HBM makes tasks equal, those that leave the cores most room come first
     int64_t task_m, task_n;
   };
   std::vector<Candidate> candidates;
@@ -208,7 +209,8 @@ absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const P& problem, const H
       cube += ToDouble(more.count) * ToDouble(more.box.m * more.box.n) * ToDouble(more.box.k) * model.rates().mac;
       read += ToDouble(more.count) * ToDouble(more.box.read_m + more.box.read_n) * ToDouble(more.box.read_k) * model.rates().a_seconds;
     }
-    candidates.push_back({std::max({cube, read, (ToDouble(model.HbmReadBytes(task_m)) + output) / machine->hbm_rate}), task_m, task_n});
+    const double cores = std::max(cube, read);
+    candidates.push_back({std::max(cores, (ToDouble(model.HbmReadBytes(task_m)) + output) / machine->hbm_rate), cores, task_m, task_n});
   };
   // Rows of a task: all of the largest group's, and powers of two. Columns: even divisions into up to a part per core, then coarser ones,
   // and those that are next to a tile of 256, 128 or 64.
@@ -226,7 +228,9 @@ absl::StatusOr<GroupedMatmulTiling> SolveGroupedMatmul(const P& problem, const H
     for (int64_t task_m = kFractal; task_m < model.most_rows(); task_m *= 2) consider(task_m, task_n);
   }
   if (candidates.empty()) return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxTasks, " tasks however they are cut"));
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.least < b.least; });
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.least != b.least ? a.least < b.least : a.cores < b.cores;
+  });
   BestTiles best = {.seconds = std::numeric_limits<double>::infinity()};
   Candidate chosen = {};
   for (const Candidate& candidate : candidates) {

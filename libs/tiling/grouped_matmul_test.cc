@@ -98,6 +98,8 @@ TEST(GroupedMatmulTest, AFewTokensAreBoundByTheWeights) {
   ASSERT_TRUE(tiling.ok());
   EXPECT_EQ(tiling->prediction.limit, "HBM");
   EXPECT_DOUBLE_EQ(tiling->prediction.seconds, tiling->bound.hbm);
+  EXPECT_EQ(tiling->cores, 24);
+  EXPECT_LT(tiling->prediction.core_seconds, tiling->prediction.seconds * 0.6);
 }
 
 TEST(GroupedMatmulTest, WrongProblemsAreErrors) {

@@ -232,11 +232,17 @@ absl::StatusOr<MatmulTiling> SolveMatmul(const P& problem, const HardwareSpec& s
   const Model model(problem, *machine);
   struct Candidate {
     double least;
+    double cores;  // of that, what a core does: among grids that HBM makes equal, the one that leaves the cores most room comes first
     Grid grid;
   };
   std::vector<Candidate> candidates;
-  model.ForEachGrid([&](const Grid& grid) { candidates.push_back({model.BoundOf(grid).Seconds(), grid}); });
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.least < b.least; });
+  model.ForEachGrid([&](const Grid& grid) {
+    const Bound bound = model.BoundOf(grid);
+    candidates.push_back({bound.Seconds(), std::max({bound.read_port, bound.write_port, bound.cube, bound.l0_port}) + bound.after, grid});
+  });
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.least != b.least ? a.least < b.least : a.cores < b.cores;
+  });
   std::vector<double> reductions(static_cast<size_t>(machine->cube_cores) + 1, -1.0);  // seconds, by cores_k
   reductions[1] = 0;
   BestTiles best = {.seconds = std::numeric_limits<double>::infinity()};

@@ -93,6 +93,8 @@ TEST(MatmulTest, AFewTokensAgainstLargeWeightsAreBoundByHbm) {
   ASSERT_TRUE(tiling.ok());
   EXPECT_EQ(tiling->prediction.limit, "HBM");
   EXPECT_DOUBLE_EQ(tiling->prediction.seconds, tiling->bound.hbm);
+  EXPECT_EQ(tiling->choice.cores_n, 24);  // fewer would do under the model, with no room to spare
+  EXPECT_LT(tiling->prediction.core_seconds, tiling->prediction.seconds / 2);
 }
 
 TEST(MatmulTest, ManyTokensAreBoundByTheCube) {

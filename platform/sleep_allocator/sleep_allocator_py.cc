@@ -112,7 +112,7 @@ void Report(const char* what, const absl::Status& status) {
 
 }  // namespace
 
-// Null makes torch_npu free what it caches, try again, and then raise its out-of-memory error with ACL's text.
+// Null makes torch_npu free what it caches, try again, and then raise its out-of-memory error.
 extern "C" __attribute__((visibility("default"))) void* jumar_sleep_malloc(ssize_t bytes, int device, void* /*stream*/) {
   const auto pool = Pools::Get().Of(device);
   if (!pool.ok()) {
