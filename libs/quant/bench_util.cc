@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "libs/quant/machine_limits.h"
+#include "libs/tiling/machine_limits.h"
 #include "libs/tiling/thread_pool.h"
 
 namespace jumar::quant {
@@ -32,14 +32,14 @@ void RegisterMachineLimits() {
   benchmark::RegisterBenchmark("ReadBandwidth", [](benchmark::State& state) {
     const std::vector<char> data(int64_t{256} << 20, 1);
     tiling::Executor& pool = BenchmarkPool();
-    for (auto _ : state) benchmark::DoNotOptimize(SumBytes(data.data(), data.size(), pool));
+    for (auto _ : state) benchmark::DoNotOptimize(tiling::SumBytes(data.data(), data.size(), pool));
     state.counters["bytes"] = Rate(data.size());
     state.SetLabel(tiling::SimdTarget());
   })->UseRealTime()->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("MultiplyAddPeak", [](benchmark::State& state) {
     tiling::Executor& pool = BenchmarkPool();
     double flops = 0;
-    for (auto _ : state) flops = MultiplyAdds(pool);
+    for (auto _ : state) flops = tiling::MultiplyAdds(pool);
     state.counters["flops"] = Rate(flops);
     state.SetLabel(tiling::SimdTarget());
   })->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -1,9 +1,10 @@
 #include "libs/tiling/hardware.h"
 
-#include <set>
+#include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "libs/tiling/hardware_table.h"
 
 namespace jumar::tiling {
 namespace {
@@ -14,7 +15,7 @@ TEST(HardwareTest, FindsByNameInAnyCaseAndWithAVariantSuffix) {
   EXPECT_EQ((*FindHardware("ASCEND910B4-1"))->name, "Ascend910B4-1");
   EXPECT_EQ((*FindHardware("Ascend950PR_9599"))->name, "Ascend950PR");
   EXPECT_EQ((*FindHardware("ascend910_9392"))->architecture, Architecture::kA3);
-  EXPECT_EQ((*FindHardware("host"))->soc_version, -1);
+  EXPECT_EQ((*FindHardware("host"))->soc_version, kUnknown);
 }
 
 TEST(HardwareTest, AnUnknownNameIsAnsweredWithNearOnesOrAll) {
@@ -27,20 +28,24 @@ TEST(HardwareTest, AnUnknownNameIsAnsweredWithNearOnesOrAll) {
   EXPECT_FALSE(FindHardware("Ascend910B2x").ok());
 }
 
-TEST(HardwareTest, RowsAreConsistent) {
-  std::set<std::string_view> names;
-  for (const HardwareSpec& spec : AllHardware()) {
-    EXPECT_TRUE(names.insert(spec.name).second) << spec.name << " twice";
-    for (int64_t figure : {spec.aic_cores, spec.aiv_cores, spec.ub_bytes, spec.l1_bytes, spec.l0a_bytes, spec.l0b_bytes, spec.l0c_bytes, spec.l2_bytes,
-                           spec.memory_bytes, spec.memory_bytes_per_second}) {
-      EXPECT_GE(figure, 0) << spec.name;
-    }
-    for (int64_t bytes : {spec.ub_bytes, spec.l1_bytes, spec.l0a_bytes, spec.l0b_bytes, spec.l0c_bytes}) EXPECT_EQ(bytes % 1024, 0) << spec.name;
-    const bool separate_cores = spec.architecture == Architecture::kA2 || spec.architecture == Architecture::kA3;
-    EXPECT_EQ(separate_cores ? spec.aiv_cores : 0, separate_cores ? 2 * spec.aic_cores : 0) << spec.name;
-    EXPECT_EQ(spec.Supports(kBf16), spec.architecture != Architecture::k310P) << spec.name;
-    EXPECT_EQ(spec.Supports(kFp8), spec.architecture == Architecture::kA5) << spec.name;
-  }
+TEST(HardwareTest, AFigureCanBeGiven) {
+  HardwareSpec spec = **FindHardware("Ascend910B4-1");
+  EXPECT_EQ(spec.memory_bytes_per_second, kUnknown);
+  ASSERT_TRUE(OverrideFigure(spec, "memory_bytes_per_second", 1'600'000'000'000).ok());
+  EXPECT_EQ(spec.memory_bytes_per_second, 1'600'000'000'000);
+  EXPECT_EQ(SourceOf(spec, &HardwareSpec::memory_bytes_per_second), Source::kGiven);
+  EXPECT_EQ(SourceOf(spec, &HardwareSpec::memory_bytes), Source::kHami) << "the others keep theirs";
+
+  EXPECT_EQ(OverrideFigure(spec, "ub_byte", 1).message(), "unknown figure \"ub_byte\"; did you mean ub_bytes?");
+  EXPECT_EQ(OverrideFigure(spec, "", 1).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(OverrideFigure(spec, "ub_bytes", 0).message(), "ub_bytes=0 is not positive");
+  EXPECT_EQ(OverrideFigure(spec, "ub_bytes", INT64_MIN).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(HardwareTest, ShowsTheTable) {
+  EXPECT_EQ(AllHardware().size(), kHardware.size());
+  for (const HardwareSpec& spec : AllHardware()) EXPECT_EQ(*FindHardware(spec.name), &spec);
+  for (const SpecFigure& figure : kSpecFigures) EXPECT_EQ(*FindFigure(figure.name), &figure);
 }
 
 TEST(HardwareTest, NamesFormats) {

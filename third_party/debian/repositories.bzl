@@ -2,6 +2,11 @@
 
 load(":debian.bzl", "debian_repository", "debian_tarballs")
 
+def _repository(name, **kwargs):
+    """Not where the workspace has its own of that name already."""
+    if not native.existing_rule(name):
+        debian_repository(name = name, **kwargs)
+
 def debian_repositories():
     debian_tarballs(
         name = "debian_tarballs",
@@ -14,30 +19,30 @@ def debian_repositories():
             "highway trixie highway_1.2.0.orig.tar.gz 7e0be78b8318e8bdbf6fa545d2ecb4c90f947df03f7aadc42c1967f019e63343",
         ],
     )
-    debian_repository(
+    _repository(
         name = "com_google_absl",
         strip_prefix = "abseil-20220623.1",
         tarball = "@debian_tarballs//:files/abseil_20220623.1.orig.tar.gz",
     )
-    debian_repository(
+    _repository(
         name = "com_google_googletest",
         strip_prefix = "googletest-release-1.12.1",
         tarball = "@debian_tarballs//:files/googletest_1.12.1.orig.tar.gz",
     )
-    debian_repository(
+    _repository(
         name = "com_github_google_benchmark",
         strip_prefix = "benchmark-1.7.1",
         tarball = "@debian_tarballs//:files/benchmark_1.7.1.orig.tar.gz",
     )
-    debian_repository(
+    _repository(
         name = "com_google_highway",
-        build_file = "//third_party/debian:highway.BUILD",
+        build_file = Label("//third_party/debian:highway.BUILD"),
         strip_prefix = "highway-1.2.0",
         tarball = "@debian_tarballs//:files/highway_1.2.0.orig.tar.gz",
     )
 
     # Abseil's BUILD files load it.
-    debian_repository(
+    _repository(
         name = "bazel_skylib",
         strip_prefix = "bazel-skylib-1.0.3",
         tarball = "@debian_tarballs//:files/bazel-skylib_1.0.3.orig.tar.xz",

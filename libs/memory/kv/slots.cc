@@ -128,6 +128,10 @@ absl::Status Compute(const SlotMapping& m, std::span<Slot> slots) {
         return Refuse("positions[", t, "] = ", position, " of request ", r, " lies in block_table[", r, ", ", column,
                       "], which names block ", block, "; the cache has ", m.num_blocks);
       }
+      if (t + 1 == end && m.context_parallel.size == 1) {  // all that a decode step has
+        slots[static_cast<size_t>(t++)] = static_cast<Slot>(block * m.block_size + offset);
+        continue;
+      }
       const int64_t n = RunLength(m.positions.data() + t, std::min(end - t, virtual_block - offset));
       Deal(m, offset, n, block * m.block_size, slots.data() + t);
       t += n;

@@ -38,14 +38,16 @@ absl::StatusOr<TokenCopy> TokenCopy::Create(const RowGeometry& a, const RowGeome
   copy.piece_bytes_ = std::gcd(from.chunk_bytes, to.chunk_bytes);
   copy.dense_ = copy.piece_bytes_ == from.row_bytes && from.token_stride == from.row_bytes && to.token_stride == to.row_bytes;
   copy.aligned_ = copy.piece_bytes_ % kStreamAlign == 0 && to.token_stride % kStreamAlign == 0 && to.chunk_stride % kStreamAlign == 0;
-  copy.gather_ = to.chunk_bytes > from.chunk_bytes;
+  const bool gathers = to.chunk_bytes > from.chunk_bytes;
+  // Whole lines are written as well in any order, and then the source is read in its own.
+  copy.by_token_ = gathers || copy.piece_bytes_ >= kLine;
   copy.pieces_.reserve(static_cast<size_t>(from.row_bytes / copy.piece_bytes_));
   for (int64_t c = 0; c < from.row_bytes; c += copy.piece_bytes_) copy.pieces_.push_back({from.ByteOffset(0, c), to.ByteOffset(0, c)});
   // A tile is as wide as the larger chunk, beyond which no piece is near another on either side. What gathers many chunks takes some lines
   // of a row at a time: chunks that lie a power of two apart would push each other out of the cache.
   const int64_t larger = std::max(from.chunk_bytes, to.chunk_bytes), smaller = std::min(from.chunk_bytes, to.chunk_bytes);
   int64_t width = larger % smaller == 0 ? larger : from.row_bytes;
-  if (copy.gather_ && width == larger && width > kTileWidth && width % kTileWidth == 0 && kTileWidth % smaller == 0) width = kTileWidth;
+  if (gathers && width == larger && width > kTileWidth && width % kTileWidth == 0 && kTileWidth % smaller == 0) width = kTileWidth;
   copy.tile_pieces_ = width / copy.piece_bytes_;
   copy.tile_tokens_ = std::max<int64_t>(1, kTileBytes / width);
   return copy;
@@ -55,7 +57,9 @@ absl::StatusOr<TokenCopy> TokenCopy::Create(const RowGeometry& a, const RowGeome
 template <class Copy>
 void TokenCopy::RunTiles(const std::byte* from, std::byte* to, int64_t tokens, const std::byte* next, const Copy& copy) const {
   const auto row_pieces = static_cast<int64_t>(pieces_.size());
-  for (int64_t first = 0; first < row_pieces; first += tile_pieces_) {
+  // Few tokens are one tile, so that what is prefetched is far enough ahead.
+  const int64_t tile_pieces = tokens * row_pieces * piece_bytes_ <= kTileBytes ? row_pieces : tile_pieces_;
+  for (int64_t first = 0; first < row_pieces; first += tile_pieces) {
     const Piece* const pieces = &pieces_[static_cast<size_t>(first)];
     for (int64_t token = 0; token < tokens; token += tile_tokens_) {
       const int64_t n = std::min(tokens - token, tile_tokens_);
@@ -64,18 +68,19 @@ void TokenCopy::RunTiles(const std::byte* from, std::byte* to, int64_t tokens, c
       int64_t ahead = 0;
       if (token + n < tokens) {
         ahead = n * from_stride_;
-      } else if (first + tile_pieces_ < row_pieces) {
-        ahead = pieces[tile_pieces_].from - pieces[0].from - token * from_stride_;
+      } else if (first + tile_pieces < row_pieces) {
+        ahead = pieces[tile_pieces].from - pieces[0].from - token * from_stride_;
       } else if (next != nullptr) {
         ahead = next - (in + pieces[0].from);
       }
-      if (gather_) {
+      if (by_token_) {
         for (int64_t t = 0; t < n; ++t) {
-          for (int64_t p = 0; p < tile_pieces_; ++p)
+          for (int64_t p = 0; p < tile_pieces; ++p) {
             copy(out + t * to_stride_ + pieces[p].to, in + t * from_stride_ + pieces[p].from, ahead);
+          }
         }
       } else {
-        for (int64_t p = 0; p < tile_pieces_; ++p) {
+        for (int64_t p = 0; p < tile_pieces; ++p) {
           for (int64_t t = 0; t < n; ++t) copy(out + t * to_stride_ + pieces[p].to, in + t * from_stride_ + pieces[p].from, ahead);
         }
       }

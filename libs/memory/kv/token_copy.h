@@ -40,7 +40,7 @@ class TokenCopy {
   int64_t from_stride_ = 0, to_stride_ = 0, piece_bytes_ = 0;
   bool dense_ = false;         // one piece, and no gap from row to row on either side
   bool aligned_ = false;       // for streaming: every piece of the destination is aligned if its first byte is
-  bool gather_ = false;        // from several chunks to fewer: the destination is written token by token, otherwise piece by piece
+  bool by_token_ = false;      // the order within a tile: token by token, otherwise piece by piece, which fills the destination's lines
   int64_t tile_pieces_ = 0, tile_tokens_ = 0;
   std::vector<Piece> pieces_;  // of a row: the finest cut of both chunks
 };

@@ -71,7 +71,8 @@ Buffer AnyBuffer(Bytes& bytes, const std::vector<Buffer>& earlier) {
     const Buffer& target = earlier[bytes.Byte() % earlier.size()];
     b.alias_of = target.name;
     b.space = target.space;
-    b.lifetime = {target.lifetime.last + 1 - (target.lifetime.last == Lifetime::kEnd ? 1 : 0), Lifetime::kEnd};
+    b.lifetime.first = target.lifetime.last == Lifetime::kEnd ? Lifetime::kEnd : target.lifetime.last + 1;
+    b.lifetime.last = Lifetime::kEnd;
   }
   return b;
 }

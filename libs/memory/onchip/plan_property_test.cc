@@ -74,7 +74,7 @@ TEST(PlanPropertyTest, ThreeBuffersAlwaysOptimally) {
 TEST(PlanPropertyTest, NearTheBest) {
   std::mt19937_64 random(2);
   for (const auto& [count, trials, worst_allowed, mean_allowed] :
-       {std::tuple{5, 200, 1.0, 1.0}, std::tuple{6, 200, 1.02, 1.001}, std::tuple{7, 100, 1.02, 1.001}, std::tuple{8, 30, 1.02, 1.002}}) {
+       {std::tuple{5, 200, 1.0, 1.0}, std::tuple{6, 200, 1.04, 1.001}, std::tuple{7, 100, 1.02, 1.001}, std::tuple{8, 30, 1.02, 1.001}}) {
     double worst = 1, sum = 0;
     for (int trial = 0; trial < trials; ++trial) {
       const std::vector<Buffer> buffers = RandomBuffers(random, count);
@@ -97,7 +97,7 @@ TEST(PlanPropertyTest, NearTheLowerBound) {
       worst = std::max(worst, ratio);
       sum += ratio;
     }
-    EXPECT_LE(worst, 1.24) << count << " buffers";
+    EXPECT_LE(worst, 1.15) << count << " buffers";
     EXPECT_LE(sum / 300, 1.013) << count << " buffers";
   }
 }

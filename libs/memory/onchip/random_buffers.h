@@ -25,7 +25,8 @@ inline std::vector<Buffer> RandomBuffers(std::mt19937_64& random, int count, int
     Buffer b;
     b.name = Name(("b" + std::to_string(i)).c_str());
     b.space = static_cast<Space>(random() % static_cast<uint64_t>(spaces));
-    b.bytes = static_cast<int64_t>(1 + random() % (random() % 2 == 0 ? 8 * 1024 : 512));
+    const uint64_t most = random() % 2 == 0 ? 8 * 1024 : 512;
+    b.bytes = static_cast<int64_t>(1 + random() % most);
     b.policy = static_cast<Policy>(random() % kNumPolicies);
     b.lifetime.first = static_cast<int32_t>(random() % 10);
     b.lifetime.last = b.lifetime.first + static_cast<int32_t>(random() % 6);

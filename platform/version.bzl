@@ -1,3 +1,0 @@
-"""The version of the Python distribution."""
-
-VERSION = "0.1.0"

@@ -1,0 +1,3 @@
+"""The version of the Python distributions."""
+
+VERSION = "0.1.0"
