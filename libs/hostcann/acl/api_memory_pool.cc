@@ -1,5 +1,4 @@
 // Memory pools whose allocations and frees are ordered by streams (aclrtMemPool*): memory::CachingPool over a device's memory.
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -69,7 +68,9 @@ class MemoryPool final : public jumar::memory::SegmentSource {
   CachingPool& pool() { return pool_; }
   bool follows_events = true;  // kept for who asks: here a wait of the program's own is not looked at
 
-  absl::StatusOr<void*> AllocateSegment(uint64_t bytes) override { return memory_.Allocate(bytes, jumar::memory::PageSize::kHuge, "memory pools"); }
+  absl::StatusOr<void*> AllocateSegment(uint64_t bytes) override {
+    return memory_.Allocate(bytes, jumar::memory::PageSize::kHuge, "memory pools");
+  }
   absl::Status FreeSegment(void* base) override { return memory_.Free(base); }
 
  private:
@@ -137,7 +138,8 @@ Stream* StreamFor(const char* what, const MemoryPool& pool, void* handle, int* c
   if (stream == nullptr) {
     *code = kRtInvalidHandle;
   } else if (stream->device() != pool.device()) {
-    *code = Fail(kRtParamInvalid, absl::StrCat(what, ": the stream is of device ", stream->device(), " and the pool of device ", pool.device()));
+    *code = Fail(kRtParamInvalid,
+                 absl::StrCat(what, ": the stream is of device ", stream->device(), " and the pool of device ", pool.device()));
   } else if (stream->capturing() || stream->updating()) {
     *code = Fail(kRtStreamCaptured, absl::StrCat(what, ": hostcann's graphs hold no allocations; allocate before the capture"));
   }

@@ -35,7 +35,7 @@ class HolderSums {
   std::map<std::string, MemoryHolder, std::less<>> by_tag_;
 };
 
-// "kv_cache 10.24 GiB in 1, weights 278.00 MiB in 22 (largest 32.00 MiB), untagged 24.00 MiB in 9 (largest 20.00 MiB)"; "" if there are none.
+// "kv_cache 10.24 GiB in 1, weights 278.00 MiB in 22 (largest 32.00 MiB), untagged 24.00 MiB in 1"; "" if there are none.
 std::string DescribeHolders(absl::Span<const MemoryHolder> sorted);
 
 // "1.50 GiB", "20.00 MiB", "512 B".
