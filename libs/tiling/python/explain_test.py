@@ -96,19 +96,21 @@ def test_the_timeline_obeys_the_pipeline(name):
     intervals = timeline.first_steps(work, 12)
     assert intervals
     by_turn = {}
-    order = [pipe.name for pipe in timeline.pipes_used(work)]
-    ends = {}
+    used = timeline.pipes_used(work)
+    order = [pipe.name for pipe in used]
+    drawn = {}
     for interval in intervals:
         assert interval.end > interval.begin >= 0
         by_turn.setdefault(work.turn[interval.pipe], []).append((interval.begin, interval.end))
-        ends[interval.pipe, interval.step] = interval.end
+        drawn[interval.pipe, interval.step] = interval
     for spans in by_turn.values():
         for (_, end), (begin, _) in zip(sorted(spans), sorted(spans)[1:]):
             assert begin >= end - 1e-15, "pipes that share a turn overlap"
     for interval in intervals:
         at = order.index(interval.pipe)
-        if at > 0 and (order[at - 1], interval.step) in ends:
-            assert interval.begin >= ends[order[at - 1], interval.step] - 1e-15, "a step began before its data was there"
+        if at > 0 and (before := drawn.get((order[at - 1], interval.step))):
+            assert interval.begin >= before.begin + used[at - 1].lead - 1e-15, "a step began before its first data was there"
+            assert interval.end >= before.end - 1e-15, "a step ended before its last data was there"
 
 
 def test_nothing_to_do_has_no_timeline():

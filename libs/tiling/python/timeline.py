@@ -17,10 +17,14 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PipeUse:
-    """every: it has work in each so many-th step (a tile's result leaves after many steps along k)."""
+    """
+    every: it has work in each so many-th step (a tile's result leaves after many steps along k). lead: seconds of its first piece, after which
+    the next pipe can begin, as long as it doesn't end before this one's last.
+    """
 
     name: str
     seconds: float
+    lead: float
     every: int
 
 
@@ -31,13 +35,14 @@ def pipes_used(work: jumar_tiling.CoreWork) -> list[PipeUse]:
         if busy > 0 and work.steps > 0:
             step = work.step[name] or busy / work.steps
             every = max(1, round(step * work.steps / busy))
-            used.append(PipeUse(name, busy * every / work.steps, every))
+            seconds = busy * every / work.steps
+            used.append(PipeUse(name, seconds, min(step, seconds), every))
     return used
 
 
 def first_steps(work: jumar_tiling.CoreWork, count: int) -> list[Interval]:
     """
-    The first `count` steps. A pipe begins with a step when the pipe before has brought it, when whoever shares its turn is done, and when the
+    The first `count` steps. A pipe begins with a step when the pipe before has brought its first piece, when whoever shares its turn is done, and when the
     pipe behind has emptied one of the two copies of the buffer between them.
     """
     pipes = pipes_used(work)
@@ -48,7 +53,7 @@ def first_steps(work: jumar_tiling.CoreWork, count: int) -> list[Interval]:
     ends: dict[tuple[int, int], float] = {}  # of (pipe, step)
     intervals = []
     for step in range(min(count, work.steps)):
-        arrived = 0.0
+        arrived = complete = 0.0  # the first piece of the pipe before, and its last
         for at, pipe in enumerate(pipes):
             # What is brought for several steps comes before the first of them, what is the sum of several leaves after the last.
             phase = 0 if at <= busiest else pipe.every - 1
@@ -56,8 +61,8 @@ def first_steps(work: jumar_tiling.CoreWork, count: int) -> list[Interval]:
                 continue
             turn = work.turn[pipe.name]
             emptied = ends.get((at + 1, step - 2), 0.0)
-            begin = max(arrived, free.get(turn, 0.0), emptied)
-            arrived = begin + pipe.seconds
-            free[turn] = ends[at, step] = arrived
-            intervals.append(Interval(pipe.name, step, begin, arrived))
+            begin = max(arrived, complete + pipe.lead - pipe.seconds, free.get(turn, 0.0), emptied)
+            arrived, complete = begin + pipe.lead, begin + pipe.seconds
+            free[turn] = ends[at, step] = complete
+            intervals.append(Interval(pipe.name, step, begin, complete))
     return intervals
