@@ -5,21 +5,17 @@ Completes prompts in this process, without a server, and says on which device it
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 
 from absl import app, flags
 
-from serving import default_model, preflight
-from serving.supervisor import shows_tracebacks
-from serving.tracebacks import UserError, explain
+from examples import command
+from serving import preflight
 
 _PROMPT = flags.DEFINE_multi_string(
     "prompt", ["The capital of France is"], "text to complete; may be given more than once", short_name="p"
 )
 _CHAT = flags.DEFINE_bool("chat", False, "take each prompt as a message to the model's chat template")
-_MODEL = flags.DEFINE_string("model", None, "folder of a Hugging Face model (default: the embedded one)")
 _MAX_TOKENS = flags.DEFINE_integer("max_tokens", 32, "most tokens of a completion", lower_bound=1)
 _TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "0 takes the likeliest token each time", lower_bound=0.0)
 _SEED = flags.DEFINE_integer("seed", 0, "makes sampling repeatable")
@@ -30,10 +26,6 @@ _EAGER = flags.DEFINE_bool("enforce_eager", False, "no graphs: starts sooner, de
 
 
 def complete(model: str) -> None:
-    # Before vLLM is imported: the engine in this process, and no news but errors.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from vllm import LLM, SamplingParams
 
     request = preflight.Request(
@@ -74,26 +66,7 @@ def complete(model: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # `bazel run` starts programs elsewhere
-    if len(argv) > 1:
-        print(f"offline: error: unexpected argument {argv[1]!r}; prompts are given by --prompt", file=sys.stderr)
-        return 2
-    try:
-        preflight.check_python()
-        folder = _MODEL.value or default_model.folder()
-        if folder is None:
-            raise preflight.PreflightError("there is no embedded model outside of Bazel: give one with --model")
-        preflight.check_files(preflight.Request(str(folder)))  # what needs no vLLM, whose import takes seconds
-        complete(str(folder))
-    except UserError as error:
-        print(f"offline: error: {error}", file=sys.stderr)
-        return 2
-    except Exception as error:
-        if shows_tracebacks():
-            raise
-        print(f"offline: error: {explain(error)} (JUMAR_TRACEBACK=1 shows where)", file=sys.stderr)
-        return 1
-    return 0
+    return command.run("offline", argv, complete)
 
 
 if __name__ == "__main__":

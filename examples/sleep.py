@@ -6,23 +6,18 @@ and after.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
 from pathlib import Path
 
 from absl import app, flags
 
-from serving import default_model, preflight
-from serving.supervisor import shows_tracebacks
-from serving.tracebacks import UserError, explain
+from examples import command
 
 _PROMPT = flags.DEFINE_string("prompt", "The capital of France is", "text to complete before and after", short_name="p")
 _LEVEL = flags.DEFINE_integer(
     "level", 1, "1 keeps the weights in host memory; 2 forgets them and loads the model again", 1, 2
 )
-_MODEL = flags.DEFINE_string("model", None, "folder of a Hugging Face model (default: the embedded one)")
 _MAX_TOKENS = flags.DEFINE_integer("max_tokens", 16, "most tokens of a completion", lower_bound=1)
 _KV_CACHE_MIB = flags.DEFINE_integer("kv_cache_mib", 512, "size of the KV cache", lower_bound=16)
 
@@ -48,10 +43,6 @@ def fill_cache(worker) -> None:
 
 
 def sleep_and_wake(model: str) -> None:
-    # Before vLLM is imported: the engine in this process, and no news but errors.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from vllm import LLM, SamplingParams
 
     llm = LLM(
@@ -89,26 +80,7 @@ def sleep_and_wake(model: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # `bazel run` starts programs elsewhere
-    if len(argv) > 1:
-        print(f"sleep: error: unexpected argument {argv[1]!r}; the prompt is given by --prompt", file=sys.stderr)
-        return 2
-    try:
-        preflight.check_python()
-        folder = _MODEL.value or default_model.folder()
-        if folder is None:
-            raise preflight.PreflightError("there is no embedded model outside of Bazel: give one with --model")
-        preflight.check_files(preflight.Request(str(folder)))
-        sleep_and_wake(str(folder))
-    except UserError as error:
-        print(f"sleep: error: {error}", file=sys.stderr)
-        return 2
-    except Exception as error:
-        if shows_tracebacks():
-            raise
-        print(f"sleep: error: {explain(error)} (JUMAR_TRACEBACK=1 shows where)", file=sys.stderr)
-        return 1
-    return 0
+    return command.run("sleep", argv, sleep_and_wake)
 
 
 if __name__ == "__main__":
