@@ -42,10 +42,10 @@ absl::StatusOr<AttentionPlan> SolveAttention(const AttentionBatch& batch, const 
   absl::StatusOr<Machine> machine = MakeMachine(spec, FlashNeeds(kernel.work.type));
   if (!machine.ok()) return machine.status();
   const FlashSums sums = SumsOf(plan->work);
-  absl::StatusOr<FlashPlan> found = SearchFlash(plan->work, sums, *machine, kernel.fixed);
+  plan->bound = BoundFlash(plan->work, sums, *machine);
+  absl::StatusOr<FlashPlan> found = SearchFlash(plan->work, sums, *machine, plan->bound, kernel.fixed);
   if (!found.ok()) return found.status();
   plan->plan = *std::move(found);
-  plan->bound = BoundFlash(plan->work, sums, *machine);
   return plan;
 }
 

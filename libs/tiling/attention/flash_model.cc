@@ -17,11 +17,6 @@ constexpr int64_t kProbabilityEntries = 128;
 constexpr int64_t kLoadBytes = 48 * 1024;
 constexpr int64_t kStatBytes = 96;    // of a row in UB: maximum, sum and factor, a block each
 
-absl::Status Exhausted(std::string_view memory, int64_t has, const FlashWork& w, const FlashTile& tile) {
-  return absl::ResourceExhaustedError(absl::StrCat("attention tile of ", tile.queries, " queries x ", tile.heads, " heads, ", tile.entries, " entries, dims ",
-                                                   w.key_dim, " and ", w.value_dim, " doesn't fit ", std::string(memory), " of ", has, " bytes; take a smaller one"));
-}
-
 int64_t UbBytesPerRow(const FlashWork& w, const FlashTile& tile) {
   const int64_t scores = 2 * tile.entries * 4, output = 2 * w.value_dim * 4;
   if (w.value_dim == 0) return scores + 2 * tile.entries * 4;
@@ -137,6 +132,49 @@ absl::Status CheckWork(const FlashWork& w) {
   return Product("multiply-adds (queries * keys * heads * dims) / 256", {CeilDiv(pairs, 256) + tokens, heads, dims}).status();
 }
 
+FlashFit FitLayout(const FlashWork& w, const FlashTile& tile, const Machine& machine, FlashLayout& layout) {
+  layout = {.rows = tile.queries * tile.heads};
+  const int64_t size = Bytes(w.type), m16 = RoundUp(layout.rows, kFractal), fractal_k = FractalK(w.type);
+  layout.m0 = std::min(m16, kMaxM0);
+  const int64_t columns = machine.l0c / (2 * 4 * layout.m0) / kFractal * kFractal;
+  if (columns < kFractal) return FlashFit::kL0C;
+  const auto depth = [&](int64_t n, int64_t of) {
+    const int64_t fits = std::min(machine.l0a / (2 * size * layout.m0), machine.l0b / (2 * size * n)) / fractal_k * fractal_k;
+    return std::min(fits, RoundUp(of, fractal_k));
+  };
+  layout.n0 = std::min({tile.entries, kMaxN0, columns});
+  layout.k0 = depth(layout.n0, w.key_dim);
+  if (w.value_dim > 0) {
+    layout.n1 = std::min({RoundUp(w.value_dim, kFractal), kMaxN0, columns});
+    layout.k1 = depth(layout.n1, tile.entries);
+  }
+  if (layout.k0 < fractal_k || (w.value_dim > 0 && layout.k1 < fractal_k)) return FlashFit::kL0;
+
+  const int64_t q = m16 * w.key_dim * size, widest = std::max(w.key_dim, w.value_dim) * size;
+  const int64_t probability = w.value_dim > 0 ? 2 * m16 * size : 0;  // of an entry
+  // A load of this size costs little beside its bytes, and lets the cube begin soon.
+  const int64_t load = std::min(tile.entries, RoundUp(kLoadBytes / (w.key_dim * size), kFractal));
+  if (tile.keep_kv) {
+    layout.l1_entries = load;
+    if (q + kStages * tile.entries * w.entry_bytes() + probability * std::min(tile.entries, kProbabilityEntries) > machine.l1) return FlashFit::kL1;
+  } else {
+    for (layout.l1_entries = load;; layout.l1_entries = RoundUp(layout.l1_entries / 2, kFractal)) {
+      if (q + 2 * layout.l1_entries * widest + probability * std::min(layout.l1_entries, kProbabilityEntries) <= machine.l1) break;
+      if (layout.l1_entries == kFractal) return FlashFit::kL1;
+    }
+  }
+
+  const int64_t of_aiv = CeilDiv(m16, machine.vectors_per_cube), room = machine.ub - UbBytesFixed(w, tile, of_aiv);
+  layout.vector_rows = std::min(of_aiv, room / UbBytesPerRow(w, tile));
+  if (layout.vector_rows < 1) return FlashFit::kUb;
+
+  const int64_t scores = m16 * tile.entries, output = m16 * w.value_dim * 4;
+  if (!HasDirectWay(machine)) layout.workspace_bytes = kStages * (scores * 4 + (w.value_dim > 0 ? scores * size + output : 0));
+  if (!tile.output_in_ub) layout.workspace_bytes += output;
+  layout.workspace_bytes *= machine.cube_cores;
+  return FlashFit::kFits;
+}
+
 absl::StatusOr<FlashLayout> Layout(const FlashWork& w, const FlashTile& tile, const Machine& machine) {
   if (tile.queries < 1 || tile.heads < 1 || w.group % tile.heads != 0 || (w.whole_group && tile.heads != w.group)) {
     return absl::InvalidArgumentError(absl::StrCat("attention tile: ", tile.queries, " queries x ", tile.heads, " heads don't tile a group of ", w.group, " heads"));
@@ -150,45 +188,19 @@ absl::StatusOr<FlashLayout> Layout(const FlashWork& w, const FlashTile& tile, co
   if (w.view.max_selected > 0 && tile.queries > 1) {
     return absl::InvalidArgumentError(absl::StrCat("attention tile: queries = ", tile.queries, ", but each query selects its own entries: take 1"));
   }
-  FlashLayout layout = {.rows = tile.queries * tile.heads};
-  const int64_t size = Bytes(w.type), m16 = RoundUp(layout.rows, kFractal), fractal_k = FractalK(w.type);
-  layout.m0 = std::min(m16, kMaxM0);
-  const int64_t columns = machine.l0c / (2 * 4 * layout.m0) / kFractal * kFractal;
-  if (columns < kFractal) return Exhausted("L0C", machine.l0c, w, tile);
-  const auto depth = [&](int64_t n, int64_t of) {
-    const int64_t fits = std::min(machine.l0a / (2 * size * layout.m0), machine.l0b / (2 * size * n)) / fractal_k * fractal_k;
-    return std::min(fits, RoundUp(of, fractal_k));
+  FlashLayout layout;
+  const auto exhausted = [&](std::string_view memory, int64_t has) {
+    return absl::ResourceExhaustedError(absl::StrCat("attention tile of ", tile.queries, " queries x ", tile.heads, " heads, ", tile.entries,
+                                                     " entries, dims ", w.key_dim, " and ", w.value_dim, " doesn't fit ", std::string(memory),
+                                                     " of ", has, " bytes; take a smaller one"));
   };
-  layout.n0 = std::min({tile.entries, kMaxN0, columns});
-  layout.k0 = depth(layout.n0, w.key_dim);
-  if (w.value_dim > 0) {
-    layout.n1 = std::min({RoundUp(w.value_dim, kFractal), kMaxN0, columns});
-    layout.k1 = depth(layout.n1, tile.entries);
+  switch (FitLayout(w, tile, machine, layout)) {
+    case FlashFit::kFits: return layout;
+    case FlashFit::kL0: return exhausted("L0A or L0B", std::min(machine.l0a, machine.l0b));
+    case FlashFit::kL0C: return exhausted("L0C", machine.l0c);
+    case FlashFit::kL1: return exhausted("L1", machine.l1);
+    case FlashFit::kUb: return exhausted("UB", machine.ub);
   }
-  if (layout.k0 < fractal_k || (w.value_dim > 0 && layout.k1 < fractal_k)) return Exhausted("L0A or L0B", std::min(machine.l0a, machine.l0b), w, tile);
-
-  const int64_t q = m16 * w.key_dim * size, widest = std::max(w.key_dim, w.value_dim) * size;
-  const int64_t probability = w.value_dim > 0 ? 2 * m16 * size : 0;  // of an entry
-  // A load of this size costs little beside its bytes, and lets the cube begin soon.
-  const int64_t load = std::min(tile.entries, RoundUp(kLoadBytes / (w.key_dim * size), kFractal));
-  if (tile.keep_kv) {
-    layout.l1_entries = load;
-    if (q + kStages * tile.entries * w.entry_bytes() + probability * std::min(tile.entries, kProbabilityEntries) > machine.l1) return Exhausted("L1", machine.l1, w, tile);
-  } else {
-    for (layout.l1_entries = load;; layout.l1_entries = RoundUp(layout.l1_entries / 2, kFractal)) {
-      if (q + 2 * layout.l1_entries * widest + probability * std::min(layout.l1_entries, kProbabilityEntries) <= machine.l1) break;
-      if (layout.l1_entries == kFractal) return Exhausted("L1", machine.l1, w, tile);
-    }
-  }
-
-  const int64_t of_aiv = CeilDiv(m16, machine.vectors_per_cube), room = machine.ub - UbBytesFixed(w, tile, of_aiv);
-  layout.vector_rows = std::min(of_aiv, room / UbBytesPerRow(w, tile));
-  if (layout.vector_rows < 1) return Exhausted("UB", machine.ub, w, tile);
-
-  const int64_t scores = m16 * tile.entries, output = m16 * w.value_dim * 4;
-  if (!HasDirectWay(machine)) layout.workspace_bytes = kStages * (scores * 4 + (w.value_dim > 0 ? scores * size + output : 0));
-  if (!tile.output_in_ub) layout.workspace_bytes += output;
-  layout.workspace_bytes *= machine.cube_cores;
   return layout;
 }
 
@@ -304,7 +316,9 @@ FlashSums SumsOf(const FlashWork& w) {
     sums.pairs += static_cast<double>(fractals.KvBlocksBefore(queries) * kFractal);
     sums.entries += static_cast<double>(all.NumKvBlocks(0) * kFractal);
     sums.longest = std::max(sums.longest, last);
+    const double first = static_cast<double>(fractals.NumKvBlocks(0) * kFractal);
     sums.shortest = sums.sequences == 0 ? last : std::min(sums.shortest, last);
+    sums.fewest = sums.sequences == 0 ? first : std::min(sums.fewest, first);
     sums.most_queries = std::max(sums.most_queries, queries);
     sums.sequences += 1;
   }

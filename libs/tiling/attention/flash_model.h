@@ -101,6 +101,11 @@ absl::Status CheckWork(const FlashWork& work);
 // than kMaxTileEntries entries or kMaxTileRows rows, heads that don't divide the group, several queries of a selection (each picks its own).
 absl::StatusOr<FlashLayout> Layout(const FlashWork& work, const FlashTile& tile, const Machine& machine);
 
+// The same for a search over many tiles, which has no use for a text: the tile must be what Layout demands, and the answer is the memory
+// that is too small.
+enum class FlashFit : uint8_t { kFits, kL0, kL0C, kL1, kUb };
+FlashFit FitLayout(const FlashWork& work, const FlashTile& tile, const Machine& machine, FlashLayout& layout);
+
 std::vector<Buffer> FlashBuffers(const FlashWork& work, const FlashTile& tile, const FlashLayout& layout, const Machine& machine);
 
 // Sums over the batch.
@@ -111,6 +116,7 @@ struct FlashSums {
   double entries = 0;             // that sequences see, of one head; each once, in whole fractals
   double longest = 0;             // entries that the last query of a sequence sees, in whole fractals
   double shortest = 0;            // the least such number
+  double fewest = 0;              // entries that the first query of a sequence sees, the least such number: any row has as many
   int64_t most_queries = 0;       // of a sequence
 
   // By the number of fractals that a sequence's last query sees: bucket b has those of 2^(b-1) < fractals <= 2^b.

@@ -31,11 +31,16 @@ double MostRows(const FlashWork& w, const Machine& machine) {
   return std::max(1.0, std::min({l1_rows, ub_rows, static_cast<double>(kMaxTileRows)}));
 }
 
+// Queries in a tile of so many heads, at most.
+double MostQueries(const FlashWork& w, const FlashSums& sums, const Machine& machine, double heads) {
+  if (w.view.max_selected > 0) return 1;
+  return std::clamp(std::floor(MostRows(w, machine) / heads), 1.0, std::max(1.0, static_cast<double>(sums.most_queries)));
+}
+
 // Tiles of so many heads that the batch makes at least.
 double RowsOf(const FlashWork& w, const FlashSums& sums, const Machine& machine, double heads) {
   if (sums.shortest == 0) return 0;  // sequences without keys don't have a block
-  const double queries = w.view.max_selected > 0 ? 1 : std::max(1.0, std::floor(MostRows(w, machine) / heads));
-  return std::max(sums.sequences, sums.queries / queries) * static_cast<double>(w.kv_heads * w.group) / heads;
+  return std::max(sums.sequences, sums.queries / MostQueries(w, sums, machine, heads)) * static_cast<double>(w.kv_heads * w.group) / heads;
 }
 
 double RoundToFractal(double rows) { return std::ceil(rows / kFractal) * kFractal; }
@@ -51,6 +56,12 @@ Least LeastOf(const FlashWork& w, const FlashSums& sums, const Machine& machine)
   least.rows = RowsOf(w, sums, machine, group);
   least.padded = std::max(least.scores, kFractal * least.kv_reads);
   return least;
+}
+
+double L2Seconds(const FlashWork& w, const Least& least, const Machine& machine) {
+  const double kv = least.kv_reads * static_cast<double>(w.entry_bytes()), s = least.scores * 4;
+  const double p = w.value_dim > 0 ? least.scores * static_cast<double>(Bytes(w.type)) : 0, o = least.output_blocks * static_cast<double>(w.value_dim) * 4;
+  return (kv + least.q + least.out + (HasDirectWay(machine) ? 0 : 2 * (s + p + o))) / machine.l2_rate;
 }
 
 // Pipes of `cores` cores that share the work evenly.
@@ -92,7 +103,7 @@ Bound WithRows(const FlashWork& w, const FlashSums& sums, const Machine& machine
                  .output_blocks = count * heads, .rows = count, .padded = count * m16 * entries};
   };
   const double each = std::max(1.0, std::ceil(RowsOf(w, sums, machine, heads) / static_cast<double>(machine.cube_cores)));
-  if (sums.shortest > 0) AddPipes(w, rows_of(each, whole ? sums.shortest : fractal), most_queries, machine, 1, bound);
+  if (sums.shortest > 0) AddPipes(w, rows_of(each, whole ? sums.fewest : std::min(sums.fewest, fractal)), most_queries, machine, 1, bound);
   if (whole) AddPipes(w, rows_of(1, sums.longest), most_queries, machine, 1, bound);
 
   // A step of each pipe but the busiest: a load has at least 16 entries; cube and vector unit do a block, with PV in two products; of MTE2's
@@ -106,40 +117,74 @@ Bound WithRows(const FlashWork& w, const FlashSums& sums, const Machine& machine
                           (pv ? 2 : 1) * o + block_bytes / (machine.vector_rate * aivs), o};
   for (const double step : steps) bound.latency += step;
   bound.latency -= *std::max_element(std::begin(steps), std::end(steps));
-  if (!whole) bound.latency += o * (kBarrierCycles / kStepCycles + 3);
   return bound;
+}
+
+// What follows where a row is split: a barrier, and of one core the partial results of a row, in once and twice through the vector unit, and out.
+double MergeSeconds(const FlashWork& w, const Machine& machine, double heads) {
+  const double partial = heads * static_cast<double>(w.value_dim * 4 + kBlockBytes), output = heads * static_cast<double>(w.value_dim * Bytes(w.type));
+  return machine.step_seconds * (static_cast<double>(kBarrierCycles) / kStepCycles + 3) +
+         (partial / machine.read_rate + 2 * partial / machine.vector_rate + output / machine.write_rate) / static_cast<double>(machine.vectors_per_cube);
+}
+
+// Each term at least.
+Bound Highest(Bound a, const Bound& b) {
+  for (double Bound::*term : {&Bound::l2, &Bound::read_port, &Bound::write_port, &Bound::cube, &Bound::l0_port, &Bound::vector}) {
+    a.*term = std::max(a.*term, b.*term);
+  }
+  return a;
+}
+
+// Lowers `bound` to what rows of so many heads need, in however many pieces. Few pieces keep few cores busy; each has its own Q, and its O'
+// crosses L2 for a block at least. Numbers of pieces are taken together from `first` to `last`: the traffic of the one, the cores of the other.
+void LowerToPieces(const FlashWork& w, const FlashSums& sums, const Machine& machine, double heads, const Least& least, const Bound& mean,
+                   std::optional<Bound>& bound) {
+  const double cores = static_cast<double>(machine.cube_cores), key_bytes = static_cast<double>(w.key_dim * Bytes(w.type));
+  const Bound whole = WithRows(w, sums, machine, heads, true, mean), split = WithRows(w, sums, machine, heads, false, mean);
+  const double merge = MergeSeconds(w, machine, heads);
+  if (bound.has_value() && std::min(whole.Seconds(), split.Seconds() + merge) >= bound->Seconds()) return;
+  Least own = least;
+  own.kv_reads = std::max(own.kv_reads, std::max(sums.entries, sums.pairs / MostQueries(w, sums, machine, heads)) *
+                                            static_cast<double>(w.kv_heads * w.group) / heads);
+  own.padded = std::max(own.padded, kFractal * own.kv_reads);
+  for (double first = std::max(1.0, std::floor(RowsOf(w, sums, machine, heads))), last = 0; last < cores; first = last + 1) {
+    last = first >= cores ? first : std::min(cores - 1, std::floor(1.5 * first));
+    own.rows = first;
+    own.output_blocks = std::max(least.output_blocks, first * heads);
+    own.q = std::max(least.q, first * heads * key_bytes);
+    Bound pieces = {.l2 = L2Seconds(w, own, machine)};
+    AddPipes(w, own, static_cast<double>(sums.most_queries), machine, std::min(cores, last), pieces);
+    Bound merged = Highest(split, pieces);
+    for (double Bound::*term : {&Bound::hbm, &Bound::l2, &Bound::latency}) merged.*term += merge;
+    for (const Bound& other : {Highest(whole, pieces), merged}) {
+      if (!bound.has_value() || other.Seconds() < bound->Seconds()) bound = other;
+    }
+    if (first >= cores) break;
+  }
 }
 
 }  // namespace
 
 Bound BoundFlash(const FlashWork& w, const FlashSums& sums, const Machine& machine) {
   const Least least = LeastOf(w, sums, machine);
-  const double size = static_cast<double>(Bytes(w.type)), kv = least.kv_reads * static_cast<double>(w.entry_bytes());
-  const double s = least.scores * 4, p = w.value_dim > 0 ? least.scores * size : 0, o = least.output_blocks * static_cast<double>(w.value_dim) * 4;
-  Bound mean = {.hbm = (sums.kv_bytes + least.q + least.out) / machine.hbm_rate,
-                 .l2 = (kv + least.q + least.out + (HasDirectWay(machine) ? 0 : 2 * (s + p + o))) / machine.l2_rate};
+  Bound mean = {.hbm = (sums.kv_bytes + least.q + least.out) / machine.hbm_rate, .l2 = L2Seconds(w, least, machine)};
   if (sums.pairs == 0) return mean;
   AddPipes(w, least, static_cast<double>(sums.most_queries), machine, static_cast<double>(machine.cube_cores), mean);
-  // A step of each pipe but the busiest. With PV, cube and vector unit have two in a block; MTE2 three in two, of K, V and P.
   std::optional<Bound> bound;
-  for (int64_t heads = w.whole_group ? w.group : 1; heads <= w.group; ++heads) {
-    if (w.group % heads != 0) continue;
-    for (const bool whole : {true, false}) {
-      const Bound other = WithRows(w, sums, machine, static_cast<double>(heads), whole, mean);
-      if (!bound.has_value() || other.Seconds() < bound->Seconds()) bound = other;
-    }
+  for (int64_t heads = w.group; heads >= (w.whole_group ? w.group : 1); --heads) {
+    if (w.group % heads == 0) LowerToPieces(w, sums, machine, static_cast<double>(heads), least, mean, bound);
   }
   return *bound;
 }
 
-absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums, const Machine& machine, const std::optional<FlashTile>& fixed) {
+absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums, const Machine& machine, const Bound& bound,
+                                     const std::optional<FlashTile>& fixed) {
   struct Guess {
     double seconds;
     FlashTile tile;
   };
   std::array<Guess, kRanked> best;
   size_t found = 0;
-  absl::Status no_tile = absl::ResourceExhaustedError("attention: no tile fits");
   const int64_t most_queries = w.view.max_selected > 0 ? 1 : std::max<int64_t>(1, sums.most_queries);
   // Tiles below a fractal are padded, which pays only to give every core something, or because each query adds an entry to a short window.
   const auto few = [&](int64_t heads, int64_t queries) {
@@ -169,10 +214,10 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
           if (keep_kv && !w.shared_kv) break;
           for (const bool in_ub : {true, false}) {
             const FlashTile tile = {used, heads, entries, keep_kv, in_ub};
-            const absl::StatusOr<FlashLayout> layout = Layout(w, tile, machine);
-            if (!layout.ok()) continue;
+            FlashLayout layout;
+            if (FitLayout(w, tile, machine, layout) != FlashFit::kFits) continue;
             any = true;
-            const Guess guess = {GuessSeconds(w, sums, tile, *layout, machine), tile};
+            const Guess guess = {GuessSeconds(w, sums, tile, layout, machine), tile};
             // Insertion into the best few; of equals the first stays.
             size_t at = found < kRanked ? found++ : kRanked;
             if (at == kRanked && guess.seconds >= best[kRanked - 1].seconds) continue;
@@ -187,8 +232,8 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
     }
   }
 
-  absl::StatusOr<FlashPlan> plan = no_tile;
-  const double good = BoundFlash(w, sums, machine).Seconds() * kGood;
+  absl::StatusOr<FlashPlan> plan = absl::ResourceExhaustedError("attention: no tile fits");
+  const double good = bound.Seconds() * kGood;
   const auto take = [&](absl::StatusOr<FlashPlan> other) {
     if (!other.ok()) {
       if (!plan.ok()) plan = std::move(other);
@@ -199,8 +244,8 @@ absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& w, const FlashSums& sums,
   // Not worth a look if it can't be better, or only a little.
   const auto hopeless = [&](const FlashTile& tile, double gain) {
     if (!plan.ok()) return false;
-    const absl::StatusOr<FlashLayout> layout = Layout(w, tile, machine);
-    return !layout.ok() || LeastSeconds(w, sums, tile, *layout, machine) * gain >= plan->prediction.seconds;
+    FlashLayout layout;
+    return FitLayout(w, tile, machine, layout) != FlashFit::kFits || LeastSeconds(w, sums, tile, layout, machine) * gain >= plan->prediction.seconds;
   };
   int evaluated = 0;
   for (size_t i = 0; i < found && evaluated < kEvaluated && !(plan.ok() && plan->prediction.seconds <= good); ++i) {

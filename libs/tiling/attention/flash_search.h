@@ -17,9 +17,10 @@ namespace jumar::tiling {
 //              takes that long, or rows are split, and a barrier comes on top
 Bound BoundFlash(const FlashWork& work, const FlashSums& sums, const Machine& machine);
 
-// Ranks tiles by GuessSeconds and evaluates the best ones; `fixed` (the tile of a fixed rule) is among them where it is legal.
-// ResourceExhausted if no tile fits the chip.
-absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& work, const FlashSums& sums, const Machine& machine, const std::optional<FlashTile>& fixed);
+// Ranks tiles by GuessSeconds and evaluates the best ones, until one is near the bound; `fixed` (the tile of a fixed rule) is among them where
+// it is legal. ResourceExhausted if no tile fits the chip.
+absl::StatusOr<FlashPlan> SearchFlash(const FlashWork& work, const FlashSums& sums, const Machine& machine, const Bound& bound,
+                                     const std::optional<FlashTile>& fixed);
 
 }  // namespace jumar::tiling
 
