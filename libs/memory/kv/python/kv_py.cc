@@ -222,7 +222,8 @@ void BindCopies(py::module_& m) {
   m.def(
       "copy_blocks",
       [](const py::sequence& planes, const py::object& pairs) {
-        const py::object held = py::isinstance<py::list>(planes) ? py::object(py::tuple(planes)) : py::object(planes);  // another thread may change the list meanwhile
+        // Another thread may change the list meanwhile.
+        const py::object held = py::isinstance<py::list>(planes) ? py::object(py::tuple(planes)) : py::object(planes);
         const auto views = PlanesOf(py::reinterpret_borrow<py::sequence>(held), "planes", true);
         const auto which = Pairs(pairs);
         const py::gil_scoped_release release;
