@@ -45,7 +45,10 @@ py::object SourceOfName(const HardwareSpec& spec, const std::string& name) {
 
 HardwareSpec Replaced(const HardwareSpec& spec, const py::kwargs& figures) {
   HardwareSpec copy = spec;
-  for (const auto& [name, value] : figures) Unwrap(OverrideFigure(copy, py::cast<std::string>(name), py::cast<int64_t>(value)));
+  for (const auto& [key, value] : figures) {
+    const std::string name = py::cast<std::string>(key);
+    Unwrap(OverrideFigure(copy, name, WholeNumber(name, value)));
+  }
   return copy;
 }
 

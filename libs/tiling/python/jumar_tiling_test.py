@@ -144,3 +144,22 @@ def test_a_given_figure_changes_the_answer():
     slow = jumar_tiling.solve("row_quant", spec.replace(memory_bytes_per_second=spec.memory_bytes_per_second // 10), rows=8192)
     assert slow.prediction.seconds > 5 * jumar_tiling.solve("row_quant", spec, rows=8192).prediction.seconds
     assert slow.prediction.limit == slow.bound.limit == "HBM"
+
+
+def test_numbers_of_other_types_are_taken_or_named():
+    class Eight:
+        def __index__(self):
+            return 8
+
+    assert jumar_tiling.solve("matmul", m=Eight()).problem["m"] == 8
+    with pytest.raises(TypeError, match="context is neither a number"):
+        jumar_tiling.solve("paged_decode", context=b"12")
+    for spec in (3, 1.5):
+        with pytest.raises(TypeError, match="neither a chip's name nor a HardwareSpec"):
+            jumar_tiling.solve("matmul", spec)
+    chip = jumar_tiling.find_hardware("Ascend910B2")
+    for value in (1.5, None, "12"):
+        with pytest.raises(TypeError, match="ub_bytes = .* is no whole number"):
+            chip.replace(ub_bytes=value)
+    with pytest.raises(ValueError, match="ub_bytes is beyond 64 bits"):
+        chip.replace(ub_bytes=2**70)

@@ -26,6 +26,9 @@ struct Solved {
 std::string Text(std::string_view text) { return std::string(text); }
 
 HardwareSpec SpecOf(const py::object& spec) {
+  if (!py::isinstance<py::str>(spec) && !py::isinstance<HardwareSpec>(spec)) {
+    throw py::type_error("spec = " + std::string(py::repr(spec)) + " is neither a chip's name nor a HardwareSpec");
+  }
   return py::isinstance<py::str>(spec) ? *Unwrap(FindHardware(py::cast<std::string>(spec))) : py::cast<HardwareSpec>(spec);
 }
 
@@ -34,7 +37,9 @@ std::string ArgumentText(const std::string& name, const py::handle& value) {
   if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
   if (py::isinstance<py::bool_>(value)) return py::cast<bool>(value) ? "1" : "0";
   if (py::isinstance<py::int_>(value)) return py::cast<std::string>(py::str(value));
-  if (!py::isinstance<py::sequence>(value)) throw py::type_error(name + " is neither a number, nor a list of them, nor a text");
+  // Of numpy's numbers too; an array of one number is a list.
+  if (PyIndex_Check(value.ptr()) != 0 && !py::isinstance<py::sequence>(value)) return std::to_string(WholeNumber(name, value));
+  if (!py::isinstance<py::sequence>(value) || PyBytes_Check(value.ptr()) || PyByteArray_Check(value.ptr())) throw py::type_error(name + " is neither a number, nor a list of them, nor a text");
   std::vector<std::string> parts;
   for (const py::handle& part : value) parts.push_back(py::cast<std::string>(py::str(part)));
   return absl::StrJoin(parts, ",");

@@ -227,3 +227,33 @@ def test_a_view_with_gaps_is_taken_and_its_gaps_stay():
     jumar_kv.copy_blocks([memory[:, 10:30]], [(3, 1)])
     before[1, 10:30] = before[3, 10:30]
     assert np.array_equal(memory, before)
+
+
+def test_planes_are_a_list_of_arrays_that_somebody_holds():
+    class MadeOnAccess:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            if index > 0:
+                raise IndexError
+            return np.zeros((4, 1 << 22), np.uint8)
+
+    for planes in (MadeOnAccess(), np.zeros((4, 4, 4), np.uint8), "ab"):
+        with pytest.raises(TypeError, match="must be a list or tuple of arrays, one for each plane"):
+            jumar_kv.copy_blocks(planes, [(0, 1)])
+    jumar_kv.copy_blocks((np.zeros((4, 4), np.uint8),), [(0, 1)])
+
+
+def test_a_wrong_part_is_named():
+    for part in (1.5, None):
+        with pytest.raises(TypeError, match="part must be a name or a number"):
+            jumar_kv.mla(16).locate(1, 0, 0, part=part)
+    with pytest.raises(ValueError, match="is none of the layout's 2"):
+        jumar_kv.mla(16).locate(1, 0, 0, part=2**70)
+    assert jumar_kv.mla(16).locate(1, 0, 0, part=np.int32(1)) == jumar_kv.mla(16).locate(1, 0, 0, part=1)
+
+
+def test_a_table_that_the_host_cannot_hold_is_named():
+    with pytest.raises(MemoryError, match="block table for 1099511627776 requests of 1024 blocks"):
+        jumar_kv.BlockTable(1 << 40, 1 << 10, 1)

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <new>
 
 #include "libs/memory/kv/block_table.h"
 #include "libs/memory/kv/copy.h"
@@ -44,7 +45,13 @@ PageLayout Checked(const PageLayout& layout) {
 }
 
 int64_t PartIndex(const PageLayout& layout, const py::object& part) {
-  return py::isinstance<py::str>(part) ? Value(FindPart(layout, part.cast<std::string>())) : part.cast<int64_t>();
+  if (py::isinstance<py::str>(part)) return Value(FindPart(layout, part.cast<std::string>()));
+  if (PyIndex_Check(part.ptr()) == 0) throw py::type_error("part must be a name or a number, not " + std::string(py::repr(part)));
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(part.ptr()));
+  const int64_t index = number ? PyLong_AsLongLong(number.ptr()) : -1;
+  if (index != -1 || PyErr_Occurred() == nullptr) return index;
+  PyErr_Clear();
+  throw py::value_error("part " + std::string(py::repr(part)) + " is none of the layout's " + std::to_string(layout.num_parts));
 }
 
 // A layout holds no Python object, so a Part may refer to its names: they are literals of layouts.h.
@@ -169,7 +176,13 @@ void BindTables(py::module_& m) {
 
   py::class_<BlockTable>(m, "BlockTable", "Which blocks hold a request's tokens: rows of at most max_blocks, entries in [0, num_blocks).")
       .def(py::init([](int64_t max_requests, int64_t max_blocks, int64_t num_blocks) {
-             return std::make_unique<BlockTable>(Value(BlockTable::Create({max_requests, max_blocks, num_blocks})));
+             try {
+               return std::make_unique<BlockTable>(Value(BlockTable::Create({max_requests, max_blocks, num_blocks})));
+             } catch (const std::bad_alloc&) {
+               Raise(absl::ResourceExhaustedError("block table for " + std::to_string(max_requests) + " requests of " +
+                                                  std::to_string(max_blocks) + " blocks: the host has no memory for it"));
+               throw;
+             }
            }),
            py::arg("max_requests"), py::arg("max_blocks"), py::arg("num_blocks"))
       .def(
@@ -209,7 +222,9 @@ void BindCopies(py::module_& m) {
   m.def(
       "copy_blocks",
       [](const py::sequence& planes, const py::object& pairs) {
-        const auto views = PlanesOf(planes, "planes", true);
+        // Another thread may change the list meanwhile.
+        const py::object held = py::isinstance<py::list>(planes) ? py::object(py::tuple(planes)) : py::object(planes);
+        const auto views = PlanesOf(py::reinterpret_borrow<py::sequence>(held), "planes", true);
         const auto which = Pairs(pairs);
         const py::gil_scoped_release release;
         const absl::Status status = CopyBlocks(views, which);

@@ -28,7 +28,9 @@ inline void Raise(const absl::Status& status) {
     case absl::StatusCode::kOk: return;
     case absl::StatusCode::kInvalidArgument: throw py::value_error(text);
     case absl::StatusCode::kNotFound: throw py::key_error(text);
-    case absl::StatusCode::kResourceExhausted: throw std::bad_alloc();
+    case absl::StatusCode::kResourceExhausted:
+      PyErr_SetString(PyExc_MemoryError, text.c_str());
+      throw py::error_already_set();
     default: throw std::runtime_error(text);
   }
 }
@@ -102,7 +104,11 @@ inline MutableBlocks BlocksOf(const py::handle& object, const char* name, bool w
   const Items i = ItemsOf(object, name, writeable);
   return {{i.data, static_cast<size_t>(i.bytes)}, i.count, i.item_bytes, i.stride};
 }
+// A list or tuple keeps its arrays alive; other sequences may make them on access. An array's first axis could be planes or blocks.
 inline std::vector<MutableBlocks> PlanesOf(const py::sequence& planes, const char* name, bool writeable) {
+  if (!py::isinstance<py::list>(planes) && !py::isinstance<py::tuple>(planes)) {
+    throw py::type_error(std::string(name) + " must be a list or tuple of arrays, one for each plane");
+  }
   std::vector<MutableBlocks> views;
   for (const auto& plane : planes) views.push_back(BlocksOf(plane, name, writeable));
   return views;

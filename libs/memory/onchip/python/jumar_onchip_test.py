@@ -162,3 +162,23 @@ def test_no_plan_uses_less_than_what_is_alive(problem):
 
 def test_the_module_says_what_it_does():
     assert "event ids" in jumar_onchip.__doc__ and "MemoryError" in jumar_onchip.plan.__doc__
+
+
+@pytest.mark.parametrize(
+    "capacities, error, words",
+    [
+        ({"UB": 1.5}, TypeError, "capacity of UB must be a whole number"),
+        ({3: 1}, TypeError, "3 is no name of a space"),
+        ({"UB": 2**70}, ValueError, "capacity of UB is beyond 2\\^63"),
+    ],
+)
+def test_wrong_capacities_are_named(capacities, error, words):
+    with pytest.raises(error, match=words):
+        jumar_onchip.plan([jumar_onchip.Buffer("a", "UB", 32)], capacities)
+
+
+def test_names_are_ascii():
+    name = "\u00e9" * 40
+    for make in (lambda: jumar_onchip.Buffer(name, "UB", 32), lambda: jumar_onchip.Buffer.parse(name + ":UB:32")):
+        with pytest.raises(ValueError, match="must be ASCII"):
+            make()

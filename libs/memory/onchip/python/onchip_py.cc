@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -39,7 +40,15 @@ T Value(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// Long names are cut, which would cut a character of several bytes in two.
+void CheckAscii(const std::string& text) {
+  if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; })) {
+    throw py::value_error("buffer \"" + text + "\": a name must be ASCII");
+  }
+}
+
 onchip::Name ToName(const std::string& name) {
+  CheckAscii(name);
   if (name.find('\0') != std::string::npos) throw py::value_error("a name must not contain the character 0");
   return onchip::Name(name.c_str());
 }
@@ -66,8 +75,17 @@ onchip::Map PlanAll(const std::vector<onchip::Buffer>& buffers, const py::dict& 
   onchip::Capacities c;
   c.events_per_pair = events_per_pair;
   for (const auto& [space, bytes] : capacities) {
-    const int64_t value = py::cast<int64_t>(bytes);
-    switch (Value(onchip::ParseSpace(py::cast<std::string>(space)))) {
+    if (!py::isinstance<py::str>(space)) throw py::type_error("capacities: " + std::string(py::repr(space)) + " is no name of a space");
+    const std::string name = py::cast<std::string>(space);
+    if (PyIndex_Check(bytes.ptr()) == 0) throw py::type_error("capacity of " + name + " must be a whole number of bytes");
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(bytes.ptr()));
+    if (!number) throw py::error_already_set();
+    const int64_t value = PyLong_AsLongLong(number.ptr());
+    if (value == -1 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      throw py::value_error("capacity of " + name + " is beyond 2^63 bytes");
+    }
+    switch (Value(onchip::ParseSpace(name))) {
       case onchip::Space::kUb: c.ub = value; break;
       case onchip::Space::kL1: c.l1 = value; break;
       case onchip::Space::kL0a: c.l0a = value; break;
@@ -128,7 +146,7 @@ PYBIND11_MODULE(jumar_onchip, m) {
            "alias_of: a buffer at whose offset this one starts, when that one is dead.\n"
            "Raises ValueError for an unknown space, policy or pipe; what else is wrong, plan() says.")
       .def_static(
-          "parse", [](const std::string& text) { return Value(onchip::ParseBuffer(text)); }, py::arg("text"),
+          "parse", [](const std::string& text) { return CheckAscii(text), Value(onchip::ParseBuffer(text)); }, py::arg("text"),
           "From 'scores:UB:32KiB:double:0-3:MTE2>V', as on explain's command line. Raises ValueError.")
       .def_property_readonly("name", [](const onchip::Buffer& b) { return std::string(b.name.text); })
       .def_property_readonly("space", [](const onchip::Buffer& b) { return onchip::SpaceName(b.space); })
