@@ -104,8 +104,7 @@ absl::Status SwapBlocks(std::span<const ConstBlocks> from, std::span<const Mutab
       return absl::InvalidArgumentError(
           absl::StrCat("swap from pages of ", from[i].page_bytes, " bytes to pages of ", to[i].page_bytes, " in plane ", i));
     }
-    const std::byte *a = from[i].bytes.data(), *b = to[i].bytes.data();
-    if (std::less<>()(a, b + to[i].bytes.size()) && std::less<>()(b, a + from[i].bytes.size())) {
+    if (Overlap(from[i].bytes, to[i].bytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("swap within one memory: from[", i, "] and to[", i, "] overlap; CopyBlocks copies within a cache"));
     }

@@ -34,6 +34,7 @@ class FirstError {
 absl::Status CheckSides(const PartRows<const std::byte>& cache, const DenseRows<const std::byte>& rows, size_t slots) {
   if (auto status = Check("cache", cache); !status.ok()) return status;
   if (auto status = Check("rows", rows); !status.ok()) return status;
+  if (Overlap(cache.bytes, rows.bytes)) return absl::InvalidArgumentError("the rows overlap the cache; give a copy of them");
   if (static_cast<int64_t>(slots) > rows.count) return absl::InvalidArgumentError(absl::StrCat(slots, " slots for ", rows.count, " rows"));
   return absl::OkStatus();
 }

@@ -146,6 +146,8 @@ TEST(RowsTest, RefusesWhatIsOutside) {
   EXPECT_NE(Refusal(StoreRows({rows, 7, 448, 448}, std::span<const int64_t>(), part))
                 .find("7 rows of 448 bytes, 448 bytes apart, don't fit in its 2688"),
             std::string::npos);
+  const std::span<const std::byte> own = part.bytes;
+  EXPECT_EQ(Refusal(StoreRows({own.first(6 * 448), 6, 448, 448}, std::span<const int64_t>(), part)), "the rows overlap the cache; give a copy of them");
   EXPECT_EQ(Refusal(StoreRows({rows, 6, 440, 448}, std::span<const int64_t>(), part)), "rows of 440 bytes can't become rows of 448");
   PartRows<std::byte> wrong = part;
   wrong.num_blocks = 4;

@@ -71,6 +71,7 @@ absl::Status TransposeRuns(const PartRows<const std::byte>& from, const PartRows
                            const ParallelFor& parallel) {
   if (auto status = Check("from", from); !status.ok()) return status;
   if (auto status = Check("to", to); !status.ok()) return status;
+  if (Overlap(from.bytes, to.bytes)) return absl::InvalidArgumentError("transpose within one memory: from and to overlap; give a copy of one");
   const auto copy = TokenCopy::Create(from.rows, to.rows);
   if (!copy.ok()) return copy.status();
   std::vector<Stretch> stretches;

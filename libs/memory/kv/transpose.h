@@ -13,7 +13,7 @@
 namespace jumar::memory::kv {
 
 // Tokens [run.src, run.src + run.length) of `from` (slots) go to slots [run.dst, ...) of `to`. InvalidArgument, before a byte is written,
-// for a run outside either cache, or rows of different bytes. The two must not overlap, nor the destinations of two runs.
+// for a run outside either cache, or rows of different bytes. The two must not overlap (InvalidArgument), nor the destinations of two runs.
 absl::Status TransposeRuns(const PartRows<const std::byte>& from, const PartRows<std::byte>& to, std::span<const CopyRun> runs,
                            const ParallelFor& parallel = {});
 

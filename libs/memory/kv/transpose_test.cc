@@ -169,5 +169,14 @@ TEST(TransposeTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(to.bytes[0], untouched);
 }
 
+TEST(TransposeTest, RefusesOneMemoryOnBothSides) {
+  Random random(3);
+  const PageLayout token = SeparateKv({2, 16, 16}, Order::kTokenMajor), head = SeparateKv({2, 16, 16}, Order::kHeadMajor);
+  TestCache cache(token, 3, 0, random);
+  const std::vector<BlockPair> pairs = {{0, 0}};
+  EXPECT_EQ(Refusal(TransposeBlocks({&token, cache.const_planes()}, {&head, cache.planes()}, pairs)),
+            "transpose within one memory: from and to overlap; give a copy of one");
+}
+
 }  // namespace
 }  // namespace jumar::memory::kv

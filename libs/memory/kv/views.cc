@@ -1,6 +1,7 @@
 #include "libs/memory/kv/views.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 
@@ -69,6 +70,10 @@ absl::StatusOr<PartRows<Byte>> RowsOf(const PageLayout& layout, int64_t part, st
 
 template absl::StatusOr<PartRows<std::byte>> RowsOf(const PageLayout&, int64_t, std::span<std::byte>, int64_t, int64_t);
 template absl::StatusOr<PartRows<const std::byte>> RowsOf(const PageLayout&, int64_t, std::span<const std::byte>, int64_t, int64_t);
+
+bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return std::less<>()(a.data(), b.data() + b.size()) && std::less<>()(b.data(), a.data() + a.size());
+}
 
 void Share(const ParallelFor& parallel, int64_t n, int64_t bytes_per_item, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;

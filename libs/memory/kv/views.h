@@ -60,6 +60,9 @@ absl::Status Check(std::string_view what, const ConstBlocks& blocks);
 absl::Status Check(std::string_view what, const PartRows<const std::byte>& rows);
 absl::Status Check(std::string_view what, const DenseRows<const std::byte>& rows);
 
+// Whether the two share a byte. Copies between layouts refuse that: they would read what they have just written.
+bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b);
+
 // The part's rows in a plane of `num_blocks` pages. `block_stride` 0: no gap between pages.
 template <class Byte>
 absl::StatusOr<PartRows<Byte>> RowsOf(const PageLayout& layout, int64_t part, std::span<Byte> plane, int64_t num_blocks,

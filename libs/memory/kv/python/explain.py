@@ -52,10 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         layout = MAKERS[a.layout](a)
         if a.page_bytes is not None:
             layout = layout.in_pages_of(a.page_bytes)
-        a.svg.write_text(page_picture.picture(layout), encoding="utf-8")
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OverflowError) as error:  # beyond 64 bits it is one of the latter
         print(f"explain: {error}", file=sys.stderr)
-        return 1
+        return 2
+    try:
+        a.svg.write_text(page_picture.picture(layout), encoding="utf-8")
+    except OSError as error:
+        print(f"explain: cannot write {a.svg} ({error.strerror}); give another file with --svg", file=sys.stderr)
+        return 2
     print(layout, end="")
     print(f"picture: {a.svg}")
     return 0

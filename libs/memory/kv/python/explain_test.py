@@ -57,10 +57,14 @@ def test_sections_are_where_the_bytes_are():
 
 
 def test_a_bad_argument_is_named(capsys, tmp_path):
-    assert explain.main(["gqa", "--heads", "0", "--svg", str(tmp_path / "x.svg")]) == 1
+    assert explain.main(["gqa", "--heads", "0", "--svg", str(tmp_path / "x.svg")]) == 2
     assert "heads = 0" in capsys.readouterr().err
-    assert explain.main(["state-c4", "--page-bytes", "5", "--svg", str(tmp_path / "x.svg")]) == 1
+    assert explain.main(["state-c4", "--page-bytes", "5", "--svg", str(tmp_path / "x.svg")]) == 2
     assert "page_bytes = 5" in capsys.readouterr().err
+    assert explain.main(["gqa", "--heads", "9" * 20, "--svg", str(tmp_path / "x.svg")]) == 2
+    capsys.readouterr()
+    assert explain.main(["gqa", "--svg", str(tmp_path / "none" / "x.svg")]) == 2
+    assert re.search(r"cannot write .*x.svg \(No such file or directory\); give another file with --svg", capsys.readouterr().err)
     with pytest.raises(SystemExit, match="0"):
         explain.main(["--help"])
     assert re.search(r"explain -- gqa --heads 8", capsys.readouterr().out)
