@@ -6,8 +6,7 @@
 
 #include "libs/tiling/attention/lightning_indexer.h"
 #include "libs/tiling/attention/mla_decode.h"
-#include "libs/tiling/attention/paged_decode.h"
-#include "libs/tiling/attention/paged_prefill.h"
+#include "libs/tiling/attention/paged_attention.h"
 #include "libs/tiling/attention/selected_attention.h"
 #include "libs/tiling/attention/shared_kv_attention.h"
 #include "libs/tiling/baselines/baselines.h"
