@@ -1,6 +1,7 @@
 """Private formats: the bytes lie as they should, casts there and back lose nothing, and what would misread them refuses them."""
 
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -78,9 +79,13 @@ def test_formats_of_volumes():
 
 
 def error_of(code: str) -> str:
-    """What a program prints; torch_npu drops the operators that follow such an error, so the program is one of its own."""
+    """
+    What a program prints. It is one of its own, since torch_npu drops the operators that follow such an error; without torch_npu's queue, behind
+    which a program may end before the error arrives.
+    """
     start = "import torch, torch_npu; torch.npu.config.allow_internal_format = True; cast = torch_npu.npu_format_cast; "
-    return subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True).stderr
+    environ = os.environ | {"ASCEND_LAUNCH_BLOCKING": "1"}
+    return subprocess.run([sys.executable, "-c", start + code], env=environ, capture_output=True, text=True).stderr
 
 
 def test_an_operator_without_the_format_refuses_it():
