@@ -184,7 +184,7 @@ rules = pathlib.Path({str(rules_path)!r})
 threading.Thread(target=processes.run, args=(pathlib.Path({str(checkout)!r}), "test/ops/test_hangs.py", suite.load(rules), rules, 600)).start()
 while not processes._running: time.sleep(0.1)
 print(*processes._running, flush=True)
-time.sleep(600)
+while True: time.sleep(0.1)  # a signal that comes just before a long sleep would wait for its end
 """
     path = tmp_path / "stop.py"
     path.write_text(f"if __name__ == '__main__':\n{textwrap.indent(script, '    ')}")
