@@ -10,12 +10,12 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "libs/memory/device/sleep_pool.h"
+#include "libs/memory/python/status.h"
 #include "platform/sleep_allocator/acl_virtual_memory.h"
 
 namespace py = pybind11;
@@ -59,25 +59,9 @@ thread_local std::string current_tag = "other";
 
 std::string SetTag(std::string tag) { return std::exchange(current_tag, std::move(tag)); }
 
-void ThrowUnlessOk(const absl::Status& status) {
-  if (status.ok()) return;
-  const std::string text(status.message());
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      throw py::value_error(text);
-    case absl::StatusCode::kNotFound:
-      throw py::key_error(text);
-    case absl::StatusCode::kResourceExhausted:
-      PyErr_SetString(PyExc_MemoryError, text.c_str());
-      throw py::error_already_set();
-    default:
-      throw std::runtime_error(text);
-  }
-}
-
 SleepPool& PoolOf(int device) {
   auto pool = Pools::Get().Of(device);
-  ThrowUnlessOk(pool.status());
+  jumar::python::Unwrap(pool.status());
   return **pool;
 }
 
@@ -89,7 +73,7 @@ void Unlocked(const Step& step) {
     const py::gil_scoped_release release;
     status = step();
   }
-  ThrowUnlessOk(status);
+  jumar::python::Unwrap(status);
 }
 
 void Sleep(int device, const std::vector<std::string>& offload) {

@@ -9,34 +9,14 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "libs/memory/python/status.h"
 
 namespace jumar::tiling::python {
 
 void BindHardware(pybind11::module_& m);
 void BindSolvers(pybind11::module_& m);
 
-// Raises what the error is in Python: ValueError for InvalidArgument, KeyError for NotFound, MemoryError for ResourceExhausted, else
-// RuntimeError.
-inline void Unwrap(const absl::Status& status) {
-  if (status.ok()) return;
-  const std::string message(status.message());
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument: throw pybind11::value_error(message);
-    case absl::StatusCode::kNotFound: throw pybind11::key_error(message);
-    case absl::StatusCode::kResourceExhausted:
-      PyErr_SetString(PyExc_MemoryError, message.c_str());
-      throw pybind11::error_already_set();
-    default: throw std::runtime_error(message);
-  }
-}
-
-template <typename T>
-T Unwrap(absl::StatusOr<T> value) {
-  Unwrap(value.status());
-  return *std::move(value);
-}
+using jumar::python::Unwrap;
 
 // ValueError and TypeError that name what the number is, in place of pybind11's words.
 inline int64_t WholeNumber(const std::string& name, const pybind11::handle& value) {

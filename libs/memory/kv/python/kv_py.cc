@@ -40,12 +40,12 @@ Element ElementOf(const std::string& name) {
 }
 
 PageLayout Checked(const PageLayout& layout) {
-  Raise(Validate(layout));
+  Unwrap(Validate(layout));
   return layout;
 }
 
 int64_t PartIndex(const PageLayout& layout, const py::object& part) {
-  if (py::isinstance<py::str>(part)) return Value(FindPart(layout, part.cast<std::string>()));
+  if (py::isinstance<py::str>(part)) return Unwrap(FindPart(layout, part.cast<std::string>()));
   if (PyIndex_Check(part.ptr()) == 0) throw py::type_error("part must be a name or a number, not " + std::string(py::repr(part)));
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(part.ptr()));
   const int64_t index = number ? PyLong_AsLongLong(number.ptr()) : -1;
@@ -84,7 +84,7 @@ void BindLayouts(py::module_& m) {
           "locate",
           [](const PageLayout& l, int64_t num_blocks, int64_t block, int64_t token, int64_t head, const py::object& part,
              int64_t block_stride) {
-            const Location at = Value(Locate(l, num_blocks, {block, token, head, PartIndex(l, part)}, block_stride));
+            const Location at = Unwrap(Locate(l, num_blocks, {block, token, head, PartIndex(l, part)}, block_stride));
             return std::make_tuple(at.plane, at.offset, at.contiguous);
           },
           py::arg("num_blocks"), py::arg("block"), py::arg("token"), py::arg("head") = 0, py::arg("part") = 0, py::arg("block_stride") = 0,
@@ -148,7 +148,7 @@ void BindTables(py::module_& m) {
         if (table.ndim() != 2) throw py::value_error("block_table must be [requests, blocks]");
         const int64_t width = table.shape(1), tokens = total >= 0 ? total : static_cast<int64_t>(position.size());
         py::array_t<int64_t> slots(tokens);
-        Raise(ComputeSlots({.query_start_loc = start,
+        Unwrap(ComputeSlots({.query_start_loc = start,
                             .positions = position,
                             .block_table = {entries, table.shape(0), width, width},
                             .num_blocks = num_blocks,
@@ -164,7 +164,7 @@ void BindTables(py::module_& m) {
       "end.");
   m.def("merge_slots", [](const py::object& slots, int64_t num_slots, int64_t block_size, int64_t max_length) {
     const auto values = Integers<int64_t>(slots, "slots");
-    const auto runs = Value(MergeSlots(values, {num_slots, block_size, max_length}));
+    const auto runs = Unwrap(MergeSlots(values, {num_slots, block_size, max_length}));
     py::array_t<int64_t> out({static_cast<py::ssize_t>(runs.size()), py::ssize_t{3}});
     for (size_t i = 0; i < runs.size(); ++i) {
       int64_t* const row = out.mutable_data(static_cast<py::ssize_t>(i), 0);
@@ -177,30 +177,30 @@ void BindTables(py::module_& m) {
   py::class_<BlockTable>(m, "BlockTable", "Which blocks hold a request's tokens: rows of at most max_blocks, entries in [0, num_blocks).")
       .def(py::init([](int64_t max_requests, int64_t max_blocks, int64_t num_blocks) {
              try {
-               return std::make_unique<BlockTable>(Value(BlockTable::Create({max_requests, max_blocks, num_blocks})));
+               return std::make_unique<BlockTable>(Unwrap(BlockTable::Create({max_requests, max_blocks, num_blocks})));
              } catch (const std::bad_alloc&) {
-               Raise(absl::ResourceExhaustedError("block table for " + std::to_string(max_requests) + " requests of " +
+               Unwrap(absl::ResourceExhaustedError("block table for " + std::to_string(max_requests) + " requests of " +
                                                   std::to_string(max_blocks) + " blocks: the host has no memory for it"));
                throw;
              }
            }),
            py::arg("max_requests"), py::arg("max_blocks"), py::arg("num_blocks"))
       .def(
-          "append", [](BlockTable& t, int64_t row, const py::object& blocks) { Raise(t.Append(row, Integers<int32_t>(blocks, "blocks"))); },
+          "append", [](BlockTable& t, int64_t row, const py::object& blocks) { Unwrap(t.Append(row, Integers<int32_t>(blocks, "blocks"))); },
           py::arg("row"), py::arg("blocks"))
       .def(
-          "assign", [](BlockTable& t, int64_t row, const py::object& blocks) { Raise(t.Assign(row, Integers<int32_t>(blocks, "blocks"))); },
+          "assign", [](BlockTable& t, int64_t row, const py::object& blocks) { Unwrap(t.Assign(row, Integers<int32_t>(blocks, "blocks"))); },
           py::arg("row"), py::arg("blocks"))
       .def(
-          "truncate", [](BlockTable& t, int64_t row, int64_t count) { Raise(t.Truncate(row, count)); }, py::arg("row"), py::arg("count"))
+          "truncate", [](BlockTable& t, int64_t row, int64_t count) { Unwrap(t.Truncate(row, count)); }, py::arg("row"), py::arg("count"))
       .def(
-          "move", [](BlockTable& t, int64_t from, int64_t to) { Raise(t.Move(from, to)); }, py::arg("source"), py::arg("destination"))
+          "move", [](BlockTable& t, int64_t from, int64_t to) { Unwrap(t.Move(from, to)); }, py::arg("source"), py::arg("destination"))
       .def(
-          "swap", [](BlockTable& t, int64_t a, int64_t b) { Raise(t.Swap(a, b)); }, py::arg("a"), py::arg("b"))
+          "swap", [](BlockTable& t, int64_t a, int64_t b) { Unwrap(t.Swap(a, b)); }, py::arg("a"), py::arg("b"))
       .def(
           "row",
           [](const BlockTable& t, int64_t row) {
-            const auto blocks = Value(t.Slice(row, 0, Value(t.Count(row))));
+            const auto blocks = Unwrap(t.Slice(row, 0, Unwrap(t.Count(row))));
             return Array(std::vector<int32_t>(blocks.begin(), blocks.end()));
           },
           py::arg("row"), "int32 [count], a copy.")
@@ -212,7 +212,7 @@ void BindTables(py::module_& m) {
               throw py::value_error("width = " + std::to_string(width) + " is out of range");
             }
             py::array_t<int32_t> out({static_cast<py::ssize_t>(which.size()), static_cast<py::ssize_t>(width)});
-            Raise(t.Gather(which, std::span<int32_t>(out.mutable_data(), static_cast<size_t>(out.size())), width));
+            Unwrap(t.Gather(which, std::span<int32_t>(out.mutable_data(), static_cast<size_t>(out.size())), width));
             return out;
           },
           py::arg("rows"), py::arg("width"), "int32 [rows, width]: those rows, -1 behind their blocks; row -1 is empty.");
@@ -229,7 +229,7 @@ void BindCopies(py::module_& m) {
         const py::gil_scoped_release release;
         const absl::Status status = CopyBlocks(views, which);
         const py::gil_scoped_acquire acquire;
-        Raise(status);
+        Unwrap(status);
       },
       py::arg("planes"), py::arg("pairs"),
       "plane[destination] = plane[source] for each plane [blocks, ...] and each pair (source, destination).");
@@ -238,14 +238,14 @@ void BindCopies(py::module_& m) {
       [](const py::sequence& from, const py::sequence& to, const py::object& pairs) {
         const auto sources = PlanesOf(from, "source", false), destinations = PlanesOf(to, "destination", true);
         const std::vector<ConstBlocks> read(sources.begin(), sources.end());
-        Raise(SwapBlocks(read, destinations, Pairs(pairs)));
+        Unwrap(SwapBlocks(read, destinations, Pairs(pairs)));
       },
       py::arg("source"), py::arg("destination"), py::arg("pairs"),
       "destination[d] = source[s] between two memories, for all planes of both.");
   m.def(
       "fill_blocks",
       [](const py::sequence& planes, int64_t first, int64_t count, uint8_t value) {
-        Raise(FillBlocks(PlanesOf(planes, "planes", true), first, count, std::byte{value}));
+        Unwrap(FillBlocks(PlanesOf(planes, "planes", true), first, count, std::byte{value}));
       },
       py::arg("planes"), py::arg("first"), py::arg("count"), py::arg("value") = 0xff,
       "Every byte of blocks [first, first + count); 0xff is NaN in every float format.");
@@ -255,7 +255,7 @@ void BindCopies(py::module_& m) {
          const py::object& pairs) {
         const auto sources = PlanesOf(from, "source", false), destinations = PlanesOf(to, "destination", true);
         const std::vector<ConstBlocks> read(sources.begin(), sources.end());
-        Raise(TransposeBlocks({&source, read}, {&destination, destinations}, Pairs(pairs)));
+        Unwrap(TransposeBlocks({&source, read}, {&destination, destinations}, Pairs(pairs)));
       },
       py::arg("source"), py::arg("source_layout"), py::arg("destination"), py::arg("destination_layout"), py::arg("pairs"),
       "Whole blocks from one layout to another: planes [blocks, page_bytes] of each.");
@@ -276,13 +276,13 @@ void BindCopies(py::module_& m) {
       throw py::value_error("part " + std::to_string(index) + " is none of the layout's " + std::to_string(layout.num_parts));
     }
     const MutableBlocks& plane = views[static_cast<size_t>(layout.parts[static_cast<size_t>(index)].plane)];
-    return Value(RowsOf(layout, index, plane.bytes, plane.num_blocks, plane.block_stride));
+    return Unwrap(RowsOf(layout, index, plane.bytes, plane.num_blocks, plane.block_stride));
   };
   m.def(
       "store_rows",
       [part_of](const py::array& rows, const py::object& slots, const py::sequence& planes, const PageLayout& layout,
                 const py::object& part) {
-        Raise(StoreRows(RowsOfArray(rows, "rows", false), std::span<const int64_t>(Integers<int64_t>(slots, "slots")),
+        Unwrap(StoreRows(RowsOfArray(rows, "rows", false), std::span<const int64_t>(Integers<int64_t>(slots, "slots")),
                         part_of(layout, part, planes, true)));
       },
       py::arg("rows"), py::arg("slots"), py::arg("planes"), py::arg("layout"), py::arg("part") = 0,
@@ -291,7 +291,7 @@ void BindCopies(py::module_& m) {
       "load_rows",
       [part_of](const py::sequence& planes, const PageLayout& layout, const py::object& slots, const py::array& rows,
                 const py::object& part) {
-        Raise(LoadRows(part_of(layout, part, planes, false), std::span<const int64_t>(Integers<int64_t>(slots, "slots")),
+        Unwrap(LoadRows(part_of(layout, part, planes, false), std::span<const int64_t>(Integers<int64_t>(slots, "slots")),
                        RowsOfArray(rows, "rows", true)));
       },
       py::arg("planes"), py::arg("layout"), py::arg("slots"), py::arg("rows"), py::arg("part") = 0,
@@ -304,7 +304,7 @@ void BindCopies(py::module_& m) {
         const auto entries = Integers<int32_t>(table, "block_table");
         const auto count = Integers<int64_t>(counts, "counts"),
                    begin = first.is_none() ? std::vector<int64_t>() : Integers<int64_t>(first, "first");
-        Raise(LoadStretches(part_of(layout, part, planes, false), {{entries, table.shape(0), table.shape(1), table.shape(1)}, begin, count},
+        Unwrap(LoadStretches(part_of(layout, part, planes, false), {{entries, table.shape(0), table.shape(1), table.shape(1)}, begin, count},
                             RowsOfArray(rows, "rows", true)));
       },
       py::arg("planes"), py::arg("layout"), py::arg("block_table"), py::arg("counts"), py::arg("rows"), py::arg("first") = py::none(),
@@ -329,7 +329,7 @@ void BindHybrid(py::module_& m) {
   m.def("plan_hybrid", [](const std::vector<std::tuple<std::string, int64_t, int64_t, int64_t, int64_t>>& groups, int64_t alignment) {
     std::vector<HybridGroup> list;
     for (const auto& [name, page, block, multiple, layers] : groups) list.push_back({name, page, block, multiple, layers});
-    return Value(PlanHybrid(list, alignment));
+    return Unwrap(PlanHybrid(list, alignment));
   }, py::arg("groups"), py::arg("alignment") = 1, "groups: (name, page_bytes, block_size, max_multiple, layers) each.");
 }
 

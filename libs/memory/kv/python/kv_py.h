@@ -17,29 +17,13 @@
 #include "absl/status/statusor.h"
 #include "libs/memory/kv/runs.h"
 #include "libs/memory/kv/views.h"
+#include "libs/memory/python/status.h"
 
 namespace jumar::memory::kv {
 
 namespace py = pybind11;
 
-inline void Raise(const absl::Status& status) {
-  const std::string text(status.message());
-  switch (status.code()) {
-    case absl::StatusCode::kOk: return;
-    case absl::StatusCode::kInvalidArgument: throw py::value_error(text);
-    case absl::StatusCode::kNotFound: throw py::key_error(text);
-    case absl::StatusCode::kResourceExhausted:
-      PyErr_SetString(PyExc_MemoryError, text.c_str());
-      throw py::error_already_set();
-    default: throw std::runtime_error(text);
-  }
-}
-
-template <class T>
-T Value(absl::StatusOr<T> value) {
-  Raise(value.status());
-  return *std::move(value);
-}
+using jumar::python::Unwrap;
 
 // Numbers of an array or a sequence; TypeError for anything but integers, ValueError for one that T can't hold.
 template <class T>
