@@ -59,7 +59,9 @@ absl::StatusOr<Prediction> PredictFixedRule(const AttentionBatch& batch, const A
   return fixed->prediction;
 }
 
-Solution DescribeAttention(const AttentionPlan& attention, const HardwareSpec& spec, std::string_view solver) {
+absl::StatusOr<Solution> DescribeAttention(const absl::StatusOr<AttentionPlan>& solved, const HardwareSpec& spec, std::string_view solver) {
+  if (!solved.ok()) return solved.status();
+  const AttentionPlan& attention = *solved;
   const FlashPlan& plan = attention.plan;
   const FlashTile& tile = plan.tile;
   const FlashLayout& layout = plan.layout;

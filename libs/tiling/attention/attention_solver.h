@@ -53,7 +53,8 @@ absl::StatusOr<AttentionPlan> SolveAttention(const AttentionBatch& batch, const 
 // The fixed rule's tile and split under the same model; the errors of SolveAttention.
 absl::StatusOr<Prediction> PredictFixedRule(const AttentionBatch& batch, const AttentionKernel& kernel, const HardwareSpec& spec);
 
-Solution DescribeAttention(const AttentionPlan& plan, const HardwareSpec& spec, std::string_view solver);
+// The plan as every solver hands it out; an error stays one.
+absl::StatusOr<Solution> DescribeAttention(const absl::StatusOr<AttentionPlan>& plan, const HardwareSpec& spec, std::string_view solver);
 
 }  // namespace jumar::tiling
 

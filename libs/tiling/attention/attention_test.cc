@@ -222,7 +222,7 @@ TEST(AttentionTest, SharesCoverTheBlocksOnce) {
     const Case c = RandomCase(random, 4000);
     const auto solved = SolveAttention(c.batch, c.kernel, SyntheticSpec());
     ASSERT_TRUE(solved.ok());
-    const Solution solution = DescribeAttention(*solved, SyntheticSpec(), c.name);
+    const Solution solution = *DescribeAttention(solved, SyntheticSpec(), c.name);
     int64_t at = 0, blocks = 0;
     for (const Share& share : solution.shares) {
       EXPECT_EQ(share.range[0][0], at);

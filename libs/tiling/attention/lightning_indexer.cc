@@ -19,9 +19,7 @@ constexpr TypedField<P> kFields[] = {
 };
 
 absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<AttentionPlan> plan = SolveLightningIndexer(problem, spec);
-  if (!plan.ok()) return plan.status();
-  return DescribeAttention(*plan, spec, "lightning_indexer");
+  return DescribeAttention(SolveLightningIndexer(problem, spec), spec, "lightning_indexer");
 }
 
 }  // namespace

@@ -16,9 +16,7 @@ constexpr TypedField<P> kFields[] = {
 };
 
 absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<AttentionPlan> plan = SolveMlaDecode(problem, spec);
-  if (!plan.ok()) return plan.status();
-  return DescribeAttention(*plan, spec, "mla_decode");
+  return DescribeAttention(SolveMlaDecode(problem, spec), spec, "mla_decode");
 }
 
 }  // namespace

@@ -42,11 +42,6 @@ absl::StatusOr<AttentionPlan> Solve(const AttentionBatch& batch, const absl::Sta
   return SolveAttention(batch, *kernel, spec);
 }
 
-absl::StatusOr<Solution> Describe(const absl::StatusOr<AttentionPlan>& plan, const HardwareSpec& spec, std::string_view solver) {
-  if (!plan.ok()) return plan.status();
-  return DescribeAttention(*plan, spec, solver);
-}
-
 }  // namespace
 
 std::span<const TypedField<PagedPrefillProblem>> PagedPrefillFields() { return kFields<PagedPrefillProblem>; }
@@ -65,13 +60,13 @@ absl::StatusOr<AttentionPlan> SolvePagedDecode(const PagedDecodeProblem& problem
 Solver PagedPrefillSolver() {
   return MakeSolver<PagedPrefillProblem>(
       "paged_prefill", "causal attention of prompts or chunks of them over a paged KV cache", PagedPrefillFields(),
-      [](const PagedPrefillProblem& problem, const HardwareSpec& spec) { return Describe(SolvePagedPrefill(problem, spec), spec, "paged_prefill"); });
+      [](const PagedPrefillProblem& problem, const HardwareSpec& spec) { return DescribeAttention(SolvePagedPrefill(problem, spec), spec, "paged_prefill"); });
 }
 
 Solver PagedDecodeSolver() {
   return MakeSolver<PagedDecodeProblem>(
       "paged_decode", "attention of new tokens over a paged KV cache, split along the keys", PagedDecodeFields(),
-      [](const PagedDecodeProblem& problem, const HardwareSpec& spec) { return Describe(SolvePagedDecode(problem, spec), spec, "paged_decode"); });
+      [](const PagedDecodeProblem& problem, const HardwareSpec& spec) { return DescribeAttention(SolvePagedDecode(problem, spec), spec, "paged_decode"); });
 }
 
 }  // namespace jumar::tiling

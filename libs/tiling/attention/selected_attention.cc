@@ -18,9 +18,7 @@ constexpr TypedField<P> kFields[] = {
 };
 
 absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<AttentionPlan> plan = SolveSelectedAttention(problem, spec);
-  if (!plan.ok()) return plan.status();
-  return DescribeAttention(*plan, spec, "selected_attention");
+  return DescribeAttention(SolveSelectedAttention(problem, spec), spec, "selected_attention");
 }
 
 }  // namespace

@@ -19,9 +19,7 @@ constexpr TypedField<P> kFields[] = {
 };
 
 absl::StatusOr<Solution> Solve(const P& problem, const HardwareSpec& spec) {
-  absl::StatusOr<AttentionPlan> plan = SolveSharedKvAttention(problem, spec);
-  if (!plan.ok()) return plan.status();
-  return DescribeAttention(*plan, spec, "shared_kv_attention");
+  return DescribeAttention(SolveSharedKvAttention(problem, spec), spec, "shared_kv_attention");
 }
 
 }  // namespace
