@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "libs/quant/int8_gemm/int8_epilogue-inl.h"
 #include "libs/quant/int8_gemm/int8_panel-inl.h"
+#include "libs/quant/int8_gemm/int8_stream-inl.h"
 
 // A stripe of weights is packed into a panel, a part of k at a time that fits the first-level cache; tiles of rows go over it. A lane of a
 // sum belongs to one column, so that nothing has to be added up across lanes. The sums of the stripe wait in a buffer between the parts.
@@ -32,16 +33,6 @@ constexpr int kTileVectors = 2;
 constexpr int kTileRows = 6;
 #endif
 constexpr int64_t kPartSteps = 128;  // a panel of 16 KiB
-
-HWY_INLINE VI MultiplyAdd(VI a, VI w, VI sum) {
-  const DI di;
-  if constexpr (kDot) {
-    return hn::SumOfMulQuadAccumulate(di, hn::BitCast(hn::Repartition<uint8_t, DI>(), w), hn::BitCast(hn::Repartition<int8_t, DI>(), a), sum);
-  } else {
-    const hn::Repartition<int16_t, DI> d16;
-    return hn::Add(sum, hn::WidenMulPairwiseAdd(di, hn::BitCast(d16, a), hn::BitCast(d16, w)));
-  }
-}
 
 // kRows rows (bytes a_stride apart) by kTileVectors vectors of a panel.
 template <int kRows>
@@ -103,32 +94,54 @@ void PackRows(const Int8GemmArgs& args, int64_t row_begin, int64_t row_end, void
   }
 }
 
+// The sums of a stripe of few rows, straight from the weights; false if there are too many rows, or the layout asks for a panel.
+template <int... kRows>
+bool StreamRows(const Int8GemmArgs& args, const int8_t* w, int64_t stripe, const char* a, int64_t a_stride, int64_t rows, int32_t* sums,
+                std::integer_sequence<int, kRows...>) {
+  if (args.layout == Int8Layout::kFractalKN) {
+    const int8_t* from = w + stripe * ((args.k + 15) / 16 * 16 * kColumns);
+    const int64_t steps = (args.k + kPerLane - 1) / kPerLane;
+    return ((rows == kRows + 1 && kRows < kStreamStripeRows &&
+             (StreamStripe<std::min(kRows + 1, kStreamStripeRows)>(a, a_stride, from, steps, sums), true)) || ...);
+  }
+  if (args.layout == Int8Layout::kKN) return false;
+  return ((rows == kRows + 1 && kRows < kStreamColumnsRows &&
+           (StreamColumns<std::min(kRows + 1, kStreamColumnsRows)>(args, w, stripe, a, a_stride, sums), true)) || ...);
+}
+
+// The sums of a stripe of any number of rows, through panels.
+void PanelRows(const Int8GemmArgs& args, const int8_t* w, int64_t stripe, const char* a, int64_t a_stride, int64_t rows, int32_t* panel, int32_t* sums) {
+  const int64_t steps = (args.k + kPerLane - 1) / kPerLane, tiles = (rows + kTileRows - 1) / kTileRows;
+  const int64_t vectors = (std::min(kColumns, args.n - stripe * kColumns) + kLanes - 1) / kLanes;
+  for (int64_t step = 0; step < steps; step += kPartSteps) {
+    const int64_t part = std::min(kPartSteps, steps - step);
+    PackPanel(args, w, stripe, step * kPerLane, std::min(args.k, (step + part) * kPerLane), panel);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t begin = rows * tile / tiles, end = rows * (tile + 1) / tiles;
+      const TileFunction compute = TileOf(static_cast<int>(end - begin), std::make_integer_sequence<int, kTileRows>());
+      for (int64_t v = 0; v < vectors; v += kTileVectors) {
+        compute(a + begin * a_stride + step * sizeof(int32_t), a_stride, panel + v * kLanes, part, sums + begin * kColumns + v * kLanes);
+      }
+    }
+  }
+}
+
 void StripeRange(const Int8GemmArgs& args, const Int8Group& group, const void* packed, int64_t row_begin, int64_t row_end,
                  int64_t stripe_begin, int64_t stripe_end) {
   const DI di;
-  const int64_t stride = PackedInt8RowBytes(args.k), rows = row_end - row_begin, steps = (args.k + kPerLane - 1) / kPerLane;
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows, panel_bytes = kPartSteps * kColumns * sizeof(int32_t);
+  const int64_t stride = PackedInt8RowBytes(args.k), rows = row_end - row_begin, panel_bytes = kPartSteps * kColumns * sizeof(int32_t);
   const char* const a = static_cast<const char*>(packed) + row_begin * stride;
   char* const scratch = Scratch<ScratchUse::kPanel>(panel_bytes + rows * kColumns * sizeof(int32_t));
   int32_t* const panel = reinterpret_cast<int32_t*>(scratch);
   int32_t* const sums = reinterpret_cast<int32_t*>(scratch + panel_bytes);
   for (int64_t stripe = stripe_begin; stripe < stripe_end; ++stripe) {
-    const int64_t vectors = (std::min(kColumns, args.n - stripe * kColumns) + kLanes - 1) / kLanes;
     for (int64_t row = 0; row < rows; ++row) {
       int32_t start;
       std::memcpy(&start, a + (row + 1) * stride - sizeof(start), sizeof(start));
       for (int64_t j = 0; j < kColumns; j += kLanes) hn::Store(hn::Set(di, start), di, sums + row * kColumns + j);
     }
-    for (int64_t step = 0; step < steps; step += kPartSteps) {
-      const int64_t part = std::min(kPartSteps, steps - step);
-      PackPanel(args, group.w, stripe, step * kPerLane, std::min(args.k, (step + part) * kPerLane), panel);
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t begin = rows * tile / tiles, end = rows * (tile + 1) / tiles;
-        const TileFunction compute = TileOf(static_cast<int>(end - begin), std::make_integer_sequence<int, kTileRows>());
-        for (int64_t v = 0; v < vectors; v += kTileVectors) {
-          compute(a + begin * stride + step * sizeof(int32_t), stride, panel + v * kLanes, part, sums + begin * kColumns + v * kLanes);
-        }
-      }
+    if (!StreamRows(args, group.w, stripe, a, stride, rows, sums, std::make_integer_sequence<int, 12>())) {
+      PanelRows(args, group.w, stripe, a, stride, rows, panel, sums);
     }
     WriteStripe(args, group, sums, row_begin, row_end, stripe);
   }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "libs/quant/int8_gemm/int8_kernel.h"
 
@@ -66,19 +67,28 @@ HWY_INLINE void PackBlock(const int8_t* HWY_RESTRICT w, int64_t stride, int32_t*
   }
 }
 
-// 16 bytes as int16.
-template <class D16>
-HWY_INLINE void StoreWide(D16 d16, hn::Vec<hn::FixedTag<int8_t, 16>> bytes, int16_t* to) {
-  if constexpr (hn::MaxLanes(D16()) == 16) {
-    hn::StoreU(hn::PromoteTo(d16, bytes), d16, to);
+inline constexpr int kStripeVectors = kColumns / kLanes;
+
+// 16 pairs of bytes as pairs of int16.
+template <class D, class V8 = hn::Vec<hn::FixedTag<int8_t, 16>>>
+HWY_INLINE void Widen(D d, V8 lower, V8 upper, hn::Vec<D>* to) {
+  const hn::Repartition<int16_t, D> d16;
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    const hn::Half<decltype(d16)> dh;
+    to[0] = hn::BitCast(d, hn::Combine(d16, hn::PromoteTo(dh, upper), hn::PromoteTo(dh, lower)));
+  } else if constexpr (hn::MaxLanes(D()) == 8) {
+    to[0] = hn::BitCast(d, hn::PromoteTo(d16, lower));
+    to[1] = hn::BitCast(d, hn::PromoteTo(d16, upper));
   } else {
-    hn::StoreU(hn::PromoteLowerTo(d16, bytes), d16, to);
-    hn::StoreU(hn::PromoteUpperTo(d16, bytes), d16, to + 8);
+    to[0] = hn::BitCast(d, hn::PromoteLowerTo(d16, lower));
+    to[1] = hn::BitCast(d, hn::PromoteUpperTo(d16, lower));
+    to[2] = hn::BitCast(d, hn::PromoteLowerTo(d16, upper));
+    to[3] = hn::BitCast(d, hn::PromoteUpperTo(d16, upper));
   }
 }
 
 // One step from kPerLane rows of 32 columns.
-HWY_INLINE void PackStep(const int8_t* const (&rows)[kPerLane], int32_t* HWY_RESTRICT step) {
+HWY_INLINE void LoadStep(const int8_t* const (&rows)[kPerLane], VI (&step)[kStripeVectors]) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
   const hn::FixedTag<uint8_t, 64> d;
   const hn::Half<decltype(d)> dh;
@@ -96,18 +106,32 @@ HWY_INLINE void PackStep(const int8_t* const (&rows)[kPerLane], int32_t* HWY_RES
   const auto load = [&](int row) HWY_ATTR { return hn::LoadU(dh, reinterpret_cast<const uint8_t*>(rows[row])); };
   const auto flip = hn::Set(d, uint8_t{128});
   const auto a = hn::Xor(hn::Combine(d, load(1), load(0)), flip), b = hn::Xor(hn::Combine(d, load(3), load(2)), flip);
-  hn::StoreU(hn::TwoTablesLookupLanes(d, a, b, hn::SetTableIndices(d, kOrder.of_lower)), d, reinterpret_cast<uint8_t*>(step));
-  hn::StoreU(hn::TwoTablesLookupLanes(d, a, b, hn::SetTableIndices(d, kOrder.of_upper)), d, reinterpret_cast<uint8_t*>(step) + 64);
+  step[0] = hn::BitCast(DI(), hn::TwoTablesLookupLanes(d, a, b, hn::SetTableIndices(d, kOrder.of_lower)));
+  step[1] = hn::BitCast(DI(), hn::TwoTablesLookupLanes(d, a, b, hn::SetTableIndices(d, kOrder.of_upper)));
 #else
   const hn::FixedTag<int8_t, 16> d8;
-  int16_t* to = reinterpret_cast<int16_t*>(step);
-  for (int j = 0; j < kColumns; j += 16) {
-    const auto a = hn::LoadU(d8, rows[0] + j), b = hn::LoadU(d8, rows[1] + j);
-    const auto lower = hn::InterleaveLower(d8, a, b), upper = hn::InterleaveUpper(d8, a, b);
-    StoreWide(hn::CappedTag<int16_t, 16>(), lower, to + 2 * j);
-    StoreWide(hn::CappedTag<int16_t, 16>(), upper, to + 2 * j + 16);
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const auto a = hn::LoadU(d8, rows[0] + half * 16), b = hn::LoadU(d8, rows[1] + half * 16);
+    Widen(DI(), hn::InterleaveLower(d8, a, b), hn::InterleaveUpper(d8, a, b), step + half * (kStripeVectors / 2));
   }
 #endif
+}
+
+HWY_INLINE void PackStep(const int8_t* const (&rows)[kPerLane], int32_t* HWY_RESTRICT panel) {
+  VI step[kStripeVectors];
+  LoadStep(rows, step);
+#pragma GCC unroll 8
+  for (int v = 0; v < kStripeVectors; ++v) hn::Store(step[v], DI(), panel + v * kLanes);
+}
+
+// How far ahead weights are fetched, in blocks of 512 bytes. The processor's own prefetch does not guess short pieces, and has nothing to go
+// on while a panel is multiplied.
+inline constexpr int64_t kBlocksAhead = 8;
+
+// Of the fractals of [k, n], which lie one behind the other.
+HWY_INLINE void PrefetchStep(const int8_t* w) {
+  for (int byte = 0; byte < kPerLane * kColumns; byte += 64) hwy::Prefetch(w + kBlocksAhead * 512 + byte);
 }
 
 // Weights of which the neighbours in k are contiguous.
@@ -119,10 +143,13 @@ HWY_INLINE void PackColumns(const Int8GemmArgs& args, const int8_t* w, int64_t s
     for (int64_t k = k_begin; k < k_end; k += 32) {
       int32_t* to = panel + (k - k_begin) / kPerLane * kColumns + half * 16;
       if (args.layout == Int8Layout::kFractalNK) {
-        PackBlock(w + (k / 32 * blocks_n + n0 / 16) * 512, 32, to);
+        const int8_t* from = w + (k / 32 * blocks_n + n0 / 16) * 512;
+        for (int byte = 0; byte < 512; byte += 64) hwy::Prefetch(from + kBlocksAhead * blocks_n * 512 + byte);
+        PackBlock(from, 32, to);
         continue;
       }
       const int8_t* from = w + n0 * args.ldw + k;
+      for (int j = 0; j < 16; ++j) hwy::Prefetch(from + j * args.ldw + kBlocksAhead * 32);
       const int64_t depth = std::min<int64_t>(32, k_end - k);
       if (columns == 16 && depth == 32) {
         PackBlock(from, args.ldw, to);
@@ -144,6 +171,7 @@ HWY_INLINE void PackRowsOfWeights(const Int8GemmArgs& args, const int8_t* w, int
     const int8_t* rows[kPerLane];
     if (columns == kColumns && (fractal || k + kPerLane <= k_end)) {
       for (int i = 0; i < kPerLane; ++i) rows[i] = from + (k + i) * ld;
+      if (fractal) PrefetchStep(rows[0]);
       PackStep(rows, panel);
     } else {
       int8_t padded[kPerLane][kColumns] = {};
