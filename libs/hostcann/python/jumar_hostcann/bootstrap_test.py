@@ -12,7 +12,7 @@ from jumar_hostcann import probe
 
 
 def run(code, **environ):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ASCEND_", "JUMAR_"))}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ASCEND_", "JUMAR_", "TASK_QUEUE_"))}
     return subprocess.run(
         [sys.executable, "-c", code], env=clean | environ, capture_output=True, text=True, timeout=120, check=False
     )
@@ -36,6 +36,19 @@ def test_the_operator_library_is_found():
 def test_the_variables_name_the_tree_once_torch_is_imported():
     code = "import os; before = os.environ.get('ASCEND_HOME_PATH'); import torch; print(before, os.environ['ASCEND_HOME_PATH'])"
     assert run(code).stdout.split() == ["None", probe.TOOLKIT]
+
+
+def threads_of_a_process_with_a_tensor(**environ):
+    code = "import glob, torch; torch.ones(3, device='npu').sum().item(); "
+    code += "print([open(path).read().strip() for path in glob.glob('/proc/self/task/*/comm')])"
+    result = run(code, **environ)
+    assert "jumar-s0" in result.stdout, result.stderr
+    return result.stdout
+
+
+def test_no_thread_of_torch_npu_polls():
+    assert "release_thread" not in threads_of_a_process_with_a_tensor()
+    assert "release_thread" in threads_of_a_process_with_a_tensor(TASK_QUEUE_ENABLE="1")  # who sets it has it
 
 
 def test_the_hook_leaves_when_it_is_done():
