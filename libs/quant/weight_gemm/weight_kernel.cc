@@ -11,6 +11,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "libs/quant/weight_gemm/weight_kernel.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "libs/quant/float_vectors-inl.h"
@@ -27,6 +28,7 @@ namespace HWY_NAMESPACE {
 
 constexpr int kFewRows = 2, kTileRows = 3;
 constexpr int kTileColumns = kLanes == 16 ? 4 : 2;
+constexpr int64_t kPrefetchBytes = 1024;
 constexpr int64_t kDecodedDepth = 1024;  // k's that are decoded into the first-level cache; a multiple of kMaxSegment
 
 template <class D>
@@ -101,6 +103,8 @@ HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uin
   for (int r = 0; r < kRows; ++r) totals[r] = hn::Zero(DF());
   for (int64_t s = 0; s < plan.segments; ++s) {
     const uint8_t* p = s < whole ? codes + s * chunks * Decoder::kBytes : tail;
+    // The columns that follow lie behind. The processor's own prefetch starts anew at each page and is too late for so little work per byte.
+    for (int64_t byte = 0; byte < chunks * Decoder::kBytes; byte += 64) hwy::Prefetch(p + byte + kPrefetchBytes);
     VF parts[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) parts[r] = hn::Zero(DF());
