@@ -14,7 +14,8 @@ def to_nz(weight: torch.Tensor) -> torch.Tensor:
 
     # torch_npu keeps to ND formats unless it is told otherwise, and says so in a warning only.
     torch.npu.config.allow_internal_format = True
-    return torch_npu.npu_format_cast(weight.contiguous(), FRACTAL_NZ)
+    weight = weight.contiguous()
+    return weight if weight.dtype == torch.float32 else torch_npu.npu_format_cast(weight, FRACTAL_NZ)
 
 
 def put(layer: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
