@@ -1,4 +1,4 @@
-// Keys and values of a quantised cache to vectors of fp32, exactly; the scales are not applied here. Included once per SIMD target.
+// Rows of keys and values of a quantised cache to numbers, exactly; the scales are not applied here. Included once per SIMD target.
 
 #if defined(LIBS_ATTENTION_PAGED_KV_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBS_ATTENTION_PAGED_KV_VECTORS_INL_H_
@@ -13,66 +13,55 @@
 
 #include "hwy/highway.h"
 #include "libs/quant/float_vectors-inl.h"
+#include "libs/quant/format/format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace jumar::attention::internal::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace fv = quant::HWY_NAMESPACE;
 
-// The storage type of a cache: a float type, or a byte that is a code.
-struct Int8Code {
+using quant::Format;
+
+// The storage type of a quantised cache. Others are a float type themselves.
+template <Format kFormat>
+struct Code {
   uint8_t bits;
 };
-struct E4M3Code {
-  uint8_t bits;
-};
-struct E5M2Code {
-  uint8_t bits;
-};
+
+// Whether rows are first decoded to bf16, which holds every code exactly, for the products to read. Int8 becomes fp32 in registers instead,
+// except where a look-up gives 64 bf16 numbers at once.
 template <typename K>
-inline constexpr bool kIsCode = sizeof(K) == 1;
+inline constexpr bool kDecodedFirst = false;
+template <Format kFormat>
+inline constexpr bool kDecodedFirst<Code<kFormat>> = kFormat != Format::kI8 || quant::HWY_NAMESPACE::format_internal::kTables128;
 
-// Lanes that hold a code each in their lower byte (the upper ones are ignored) to the codes' numbers.
-template <class DF, class VU = hn::Vec<hn::RebindToUnsigned<DF>>>
-HWY_INLINE hn::Vec<DF> DecodeLanes(DF df, Int8Code, VU bits) {
-  const hn::RebindToSigned<DF> di;
-  return hn::ConvertTo(df, hn::ShiftRight<24>(hn::BitCast(di, hn::ShiftLeft<24>(bits))));
-}
+// What the products read.
+template <typename K>
+using RowType = std::conditional_t<kDecodedFirst<K>, hwy::bfloat16_t, K>;
 
-template <class DF, class VU = hn::Vec<hn::RebindToUnsigned<DF>>>
-HWY_INLINE hn::Vec<DF> DecodeLanes(DF df, E4M3Code, VU bits) {
-  const hn::RebindToUnsigned<DF> du;
-  const auto magnitude = hn::And(bits, hn::Set(du, 0x7F));
-  const auto sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(du, 0x80)));
-  const auto normal = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23));
-  // Subnormal: (1 + m / 8) 2^-6 - 2^-6. No subnormal fp32 number on the way, which would be slow.
-  const auto one_up = hn::BitCast(df, hn::Add(normal, hn::Set(du, 1u << 23)));
-  const auto subnormal = hn::BitCast(du, hn::Sub(one_up, hn::Set(df, 0x1p-6f)));
-  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 8)), subnormal, normal);
-  value = hn::IfThenElse(hn::Eq(magnitude, hn::Set(du, 0x7F)), hn::Set(du, 0x7FC00000), value);
-  return hn::BitCast(df, hn::Or(value, sign));
-}
+// Elements between decoded rows of `dim` elements.
+inline int64_t DecodedStride(int64_t dim) { return (dim + 63) / 64 * 64; }
 
-// Half of an fp16 number.
-template <class DF, class VU = hn::Vec<hn::RebindToUnsigned<DF>>>
-HWY_INLINE hn::Vec<DF> DecodeLanes(DF df, E5M2Code, VU bits) {
-  const hn::Rebind<uint16_t, DF> d16;
-  return fv::WidenF16(df, hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), hn::TruncateTo(d16, hn::ShiftLeft<8>(bits))));
-}
-
-template <typename K, class DF, class VB = hn::Vec<hn::Rebind<uint8_t, DF>>>
-HWY_INLINE hn::Vec<DF> DecodeBytes(DF df, K code, VB bytes) {
-  if constexpr (std::is_same_v<K, Int8Code>) {
-    return hn::ConvertTo(df, hn::PromoteTo(hn::RebindToSigned<DF>(), hn::BitCast(hn::Rebind<int8_t, DF>(), bytes)));
-  } else {
-    return DecodeLanes(df, code, hn::PromoteTo(hn::RebindToUnsigned<DF>(), bytes));
+// out[0:count] = the numbers of `count` codes; writes up to DecodedStride(count).
+template <Format kFormat>
+HWY_INLINE void DecodeRow(const Code<kFormat>* codes, int64_t count, hwy::bfloat16_t* HWY_RESTRICT out) {
+  const hn::CappedTag<uint8_t, 64> d8;
+  const hn::Repartition<hwy::bfloat16_t, decltype(d8)> dbf;
+  constexpr int64_t kCodes = hn::MaxLanes(d8);
+  const uint8_t* in = reinterpret_cast<const uint8_t*>(codes);
+  for (int64_t d = 0; d < count; d += kCodes) {
+    const auto bytes = count - d >= kCodes ? hn::LoadU(d8, in + d) : hn::LoadN(d8, in + d, static_cast<size_t>(count - d));
+    hn::Vec<decltype(dbf)> lower, upper;
+    quant::HWY_NAMESPACE::DecodeBF16<kFormat>(d8, bytes, lower, upper);
+    hn::StoreU(lower, dbf, out + d);
+    hn::StoreU(upper, dbf, out + d + kCodes / 2);
   }
 }
 
 template <typename K, class DF>
 HWY_INLINE hn::Vec<DF> LoadKv(DF df, const K* p) {
-  if constexpr (kIsCode<K>) {
-    return DecodeBytes(df, K{}, hn::LoadU(hn::Rebind<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p)));
+  if constexpr (std::is_same_v<K, Code<Format::kI8>>) {
+    return quant::HWY_NAMESPACE::DecodeF32<Format::kI8>(df, hn::LoadU(hn::Rebind<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p)));
   } else {
     return fv::LoadF32(df, p);
   }
@@ -81,8 +70,8 @@ HWY_INLINE hn::Vec<DF> LoadKv(DF df, const K* p) {
 // Reads `count` elements, at most one vector; the other lanes are zero.
 template <typename K, class DF>
 HWY_INLINE hn::Vec<DF> LoadKv(DF df, const K* p, size_t count) {
-  if constexpr (kIsCode<K>) {
-    return DecodeBytes(df, K{}, hn::LoadN(hn::Rebind<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p), count));
+  if constexpr (std::is_same_v<K, Code<Format::kI8>>) {
+    return quant::HWY_NAMESPACE::DecodeF32<Format::kI8>(df, hn::LoadN(hn::Rebind<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p), count));
   } else {
     return fv::LoadF32(df, p, count);
   }

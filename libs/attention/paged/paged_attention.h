@@ -54,7 +54,7 @@ struct PagedAttentionArgs {
   int64_t v_block_stride = 0, v_token_stride = 0, v_head_stride = 0;
 
   std::optional<quant::Format> kv_format = {};  // of a quantised cache: kI8, kE4M3 or kE5M2, a byte each
-  KvScales k_scales, v_scales;                  // of a quantised cache only
+  KvScales k_scales = {}, v_scales = {};        // of a quantised cache only
 
   const int32_t* block_table = nullptr;  // [num_seqs, block_table_stride], or null = contiguous
   int64_t block_table_stride = 0;        // >= ceil(max kv_len / block_size)

@@ -29,6 +29,7 @@ namespace fv = quant::HWY_NAMESPACE;
 // Everything a worker needs for one row tile, in one grow-only buffer.
 struct Scratch {
   float *q, *keys, *values, *scores, *merged, *chunk;
+  hwy::bfloat16_t *decoded_keys, *decoded_values;  // [kTile][DecodedStride(dim)]
   KeyRange visible[kMaxRows];
   uint8_t hidden[kMaxRows][kTile];
 };
@@ -126,6 +127,19 @@ HWY_INLINE void PrefetchRows(const char* const* rows, int64_t count, int64_t byt
   }
 }
 
+// rows[j] = where the products read key j (or value j) of [first, last): in the cache, or decoded.
+template <typename K>
+HWY_INLINE void ReadableRows(const char* const* cached, int64_t first, int64_t last, int64_t dim, hwy::bfloat16_t* decoded, const char** rows) {
+  for (int64_t j = first; j < last; ++j) {
+    rows[j] = cached[j];
+    if constexpr (kDecodedFirst<K>) {
+      hwy::bfloat16_t* row = decoded + j * DecodedStride(dim);
+      DecodeRow(reinterpret_cast<const K*>(cached[j]), dim, row);
+      rows[j] = reinterpret_cast<const char*>(row);
+    }
+  }
+}
+
 // Per-token scales of K multiply the scores before the softmax, those of V the probabilities after it. Scales per channel are in q, or come
 // with the output.
 template <typename K>
@@ -142,10 +156,12 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
     if (begin <= range.begin) LocateKeys<K>(args, tile, begin + first, begin + last, key_rows, value_rows);
     PrefetchRows(value_rows + first, last - first, args.value_head_dim * sizeof(K));
     // Keys outside the range are not touched; their scores, of a copy of some other key, are then hidden.
-    for (int64_t j = 0; j < first; ++j) key_rows[j] = key_rows[first];
-    for (int64_t j = last; j < kTile; ++j) key_rows[j] = key_rows[last - 1];
+    const char* keys[kTile];
+    ReadableRows<K>(key_rows, first, last, args.head_dim, scratch.decoded_keys, keys);
+    std::fill(keys, keys + first, keys[first]);
+    std::fill(keys + last, keys + kTile, keys[last - 1]);
 
-    TransposeKeys<K>(key_rows, args.head_dim, scratch.keys);
+    TransposeKeys<RowType<K>>(keys, args.head_dim, scratch.keys);
     std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
     MultiplyRows<kRegisterRows>(rows, scratch.q, args.head_dim, scratch.keys, kTile, args.head_dim, scratch.scores, kTile);
     if (args.k_scales.PerToken()) {
@@ -172,11 +188,13 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
     const bool direct = rows <= kRegisterRows && stride == args.value_head_dim && std::all_of(visible, visible + rows, [&](const Visible& row) {
       return row.whole && row.begin == visible[0].begin && row.end == visible[0].end;
     });
+    const char* values[kTile];
+    ReadableRows<K>(value_rows, first, last, args.value_head_dim, scratch.decoded_values, values);
     if (direct) {
-      AddValuesDirect<K>(rows, scratch.scores, value_rows, visible[0].begin, visible[0].end, stride, out.values);
+      AddValuesDirect<RowType<K>>(rows, scratch.scores, values, visible[0].begin, visible[0].end, stride, out.values);
     } else {
       for (int64_t j = first; j < last; ++j) {
-        WidenRow(reinterpret_cast<const K*>(value_rows[j]), args.value_head_dim, stride, scratch.values + j * stride);
+        WidenRow(reinterpret_cast<const RowType<K>*>(values[j]), args.value_head_dim, stride, scratch.values + j * stride);
       }
       AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
     }
@@ -240,8 +258,8 @@ using ChunkFunction = void (*)(const PagedAttentionArgs&, const RowTile&, int64_
 template <typename T>
 ChunkFunction ChunkOf(std::optional<quant::Format> format) {
   if (!format) return Chunk<T>;
-  if (*format == quant::Format::kI8) return Chunk<Int8Code>;
-  return *format == quant::Format::kE4M3 ? Chunk<E4M3Code> : Chunk<E5M2Code>;
+  if (*format == quant::Format::kI8) return Chunk<Code<Format::kI8>>;
+  return *format == quant::Format::kE4M3 ? Chunk<Code<Format::kE4M3>> : Chunk<Code<Format::kE5M2>>;
 }
 
 template <typename T>
@@ -250,12 +268,16 @@ void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_b
   const int64_t stride = ValueStride(args.value_head_dim), partial_floats = PartialFloats(rows, args.value_head_dim);
   const int64_t key_floats = args.head_dim * kTile, q_floats = (rows * args.head_dim + 2 * kTile + 15) / 16 * 16;
   Scratch scratch;
-  scratch.q = GrowOnlyBuffer(q_floats + key_floats + kTile * stride + rows * kTile + 2 * partial_floats);
+  const int64_t decoded_keys = kTile * DecodedStride(args.head_dim), decoded_values = kTile * DecodedStride(args.value_head_dim);
+  const int64_t decoded_floats = args.kv_format ? (decoded_keys + decoded_values) / 2 : 0;
+  scratch.q = GrowOnlyBuffer(q_floats + key_floats + kTile * stride + rows * kTile + 2 * partial_floats + decoded_floats);
   scratch.keys = scratch.q + q_floats;
   scratch.values = scratch.keys + key_floats;
   scratch.scores = scratch.values + kTile * stride;
   scratch.merged = scratch.scores + rows * kTile;
   scratch.chunk = scratch.merged + partial_floats;
+  scratch.decoded_keys = reinterpret_cast<hwy::bfloat16_t*>(scratch.chunk + partial_floats);
+  scratch.decoded_values = scratch.decoded_keys + decoded_keys;
 
   const ChunkFunction compute_chunk = ChunkOf<T>(args.kv_format);
   const KeyRange all = VisibleKeys(args, tile);

@@ -98,15 +98,15 @@ template <typename K>
 HWY_INLINE int64_t TransposeEightKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT keys) {
   const D32 d;
   const hn::RebindToFloat<D32> df;
-  constexpr bool kPairs = std::is_same_v<K, hwy::bfloat16_t>;
-  constexpr int64_t kStep = kIsCode<K> ? 32 : kPairs ? 16 : 8;
+  constexpr bool kPairs = std::is_same_v<K, hwy::bfloat16_t>, kInt8 = std::is_same_v<K, Code<Format::kI8>>;
+  constexpr int64_t kStep = kInt8 ? 32 : kPairs ? 16 : 8;
   int64_t e = 0;
   for (; e + kStep <= dim; e += kStep) {
     V32 r[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       const K* row = reinterpret_cast<const K*>(rows[i]) + e;
-      if constexpr (kIsCode<K> || kPairs) {
+      if constexpr (kInt8 || kPairs) {
         r[i] = hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D32>(), reinterpret_cast<const uint8_t*>(row)));
       } else {
         r[i] = hn::BitCast(d, fv::LoadF32(df, row));
@@ -115,12 +115,14 @@ HWY_INLINE int64_t TransposeEightKeys(const char* const* rows, int64_t dim, floa
     Transpose8x8(r);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      if constexpr (kIsCode<K>) {
+      if constexpr (kInt8) {
+        const hn::RebindToSigned<D32> di;
+        const auto bytes = hn::BitCast(di, r[i]);
         float* HWY_RESTRICT out = keys + (e + 4 * i) * kTile;
-        hn::Store(DecodeLanes(df, K{}, r[i]), df, out);
-        hn::Store(DecodeLanes(df, K{}, hn::ShiftRight<8>(r[i])), df, out + kTile);
-        hn::Store(DecodeLanes(df, K{}, hn::ShiftRight<16>(r[i])), df, out + 2 * kTile);
-        hn::Store(DecodeLanes(df, K{}, hn::ShiftRight<24>(r[i])), df, out + 3 * kTile);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(hn::ShiftLeft<24>(bytes))), df, out);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(hn::ShiftLeft<16>(bytes))), df, out + kTile);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(hn::ShiftLeft<8>(bytes))), df, out + 2 * kTile);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(bytes)), df, out + 3 * kTile);
       } else if constexpr (kPairs) {
         hn::Store(hn::BitCast(df, hn::ShiftLeft<16>(r[i])), df, keys + (e + 2 * i) * kTile);
         hn::Store(hn::BitCast(df, hn::And(r[i], hn::Set(d, 0xFFFF0000u))), df, keys + (e + 2 * i + 1) * kTile);
