@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jumar_hostcann import probe
 from vllm.forward_context import get_forward_context, is_forward_context_available
 from vllm.v1.attention.backend import AttentionLayer
 from vllm.v1.kv_cache_interface import AttentionSpec
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 SCALE_BYTES = 4
 
@@ -64,17 +67,21 @@ def refusal(kv_cache_dtype: str | None, chip: str, emulate: bool) -> str | None:
     )
 
 
-def refusal_here(kv_cache_dtype: str | None) -> str | None:
-    """refusal() of the current device and configuration."""
+def check(kv_cache_dtype: str | None, config: VllmConfig | None) -> None:
+    """Checks a cache's dtype against the current device.
+
+    Raises:
+        ValueError: with refusal().
+    """
     if kv_cache_dtype not in FORMATS:
-        return None
-    from vllm.config import get_current_vllm_config_or_none
+        return
     from vllm.platforms import current_platform
 
-    config = get_current_vllm_config_or_none()
     options = config.additional_config if config is not None else None
     asked = isinstance(options, dict) and bool(options.get(EMULATE_OPTION))
-    return refusal(kv_cache_dtype, current_platform.get_device_name(), asked and probe.choose_backend().is_fallback)
+    said = refusal(kv_cache_dtype, current_platform.get_device_name(), asked and probe.choose_backend().is_fallback)
+    if said is not None:
+        raise ValueError(said)
 
 
 def customize_spec(spec: AttentionSpec) -> AttentionSpec:
