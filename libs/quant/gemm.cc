@@ -1,11 +1,10 @@
 #include "libs/quant/gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "libs/quant/gemm_kernel.h"
+#include "libs/quant/scratch_buffer.h"
 
 namespace jumar::quant {
 namespace {
@@ -40,22 +39,6 @@ absl::Status Check(const GemmArgs& args) {
   return absl::InvalidArgumentError(absl::StrCat("gemm: unknown weight layout ", static_cast<int>(args.layout)));
 }
 
-// Grows, never shrinks: no allocation in steady state. 64-byte aligned.
-char* Scratch(int64_t bytes) {
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
-  };
-  static thread_local std::unique_ptr<char, Free> buffer;
-  static thread_local int64_t capacity = 0;
-  if (capacity < bytes) {
-    buffer.reset();
-    capacity = (bytes + 4095) / 4096 * 4096;
-    buffer.reset(static_cast<char*>(std::aligned_alloc(64, capacity)));
-    if (buffer == nullptr) capacity = 0;
-  }
-  return buffer.get();
-}
-
 constexpr int64_t kSecondLevelBytes = 384 * 1024;  // of packed activations that a range of panels reads again and again
 constexpr double kRangeNanoseconds = 10'000;       // work that is worth handing to another thread
 
@@ -66,7 +49,8 @@ absl::Status Gemm(const GemmArgs& args, tiling::Executor& executor) {
   if (args.m == 0 || args.n == 0) return absl::OkStatus();
 
   const int64_t row_bytes = internal::PackedRowBytes(args.type, args.k);
-  char* packed = Scratch(args.m * row_bytes);
+  static thread_local ScratchBuffer scratch;
+  char* packed = scratch.Get(args.m * row_bytes);
   if (packed == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("gemm: no memory for ", args.m, " packed rows of ", row_bytes, " bytes"));
   }
@@ -78,6 +62,8 @@ absl::Status Gemm(const GemmArgs& args, tiling::Executor& executor) {
   const int64_t max_rows = std::clamp<int64_t>(kSecondLevelBytes / row_bytes, 24, 256);
   const int64_t row_blocks = (args.m + max_rows - 1) / max_rows;
   const int64_t panels = (args.n + kPanel - 1) / kPanel;
+  const bool decode = args.m <= (args.layout == WeightLayout::kNK ? 6 : internal::kDecodeRows);
+  const auto compute = decode ? internal::DecodePanels : internal::PrefillPanels;
   const double rows_per_block = static_cast<double>(args.m) / row_blocks;
   const double panel_ns = args.k * kPanel * std::max(SizeOf(args.type) / 10.0, rows_per_block / 20.0) + 20;  // 10 GB/s, 20 MAC/ns
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kRangeNanoseconds / panel_ns));
@@ -85,7 +71,7 @@ absl::Status Gemm(const GemmArgs& args, tiling::Executor& executor) {
     while (begin < end) {
       const int64_t block = begin / panels, first = begin % panels;
       const int64_t last = std::min(panels, first + (end - begin));
-      internal::ComputePanels(args, packed, args.m * block / row_blocks, args.m * (block + 1) / row_blocks, first, last);
+      compute(args, packed, args.m * block / row_blocks, args.m * (block + 1) / row_blocks, first, last);
       begin += last - first;
     }
   });

@@ -4,9 +4,9 @@
 //   ./bazelw run //libs/quant/format:array_bench      JUMAR_BENCH_THREADS=1, JUMAR_SIMD=AVX2
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string>
 
@@ -29,11 +29,18 @@ Arrays& TheArrays() {
   return arrays;
 }
 
+// Of the processor, over all threads: other processes' turns don't count.
+double CpuSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 template <class Fn>
 double Seconds(const Fn& fn) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = CpuSeconds();
   fn();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return (CpuSeconds() - start) / BenchmarkPool().num_workers();
 }
 
 // Turns: conversion, copy of as many bytes. Of both the best counts.
