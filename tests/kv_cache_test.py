@@ -10,11 +10,11 @@ from serving import default_model
 from tests.programs import run
 
 TINY = Path(__file__).parents[1] / "third_party" / "models" / "tiny_llama"
-MAX_TOKENS = 12
+MAX_TOKENS = 8
 BLOCK = 128
 
 # Nothing is captured and nothing cached; a prompt is computed in one step.
-PLAIN = dict(enforce_eager=True, max_num_batched_tokens=2048, enable_prefix_caching=False)
+PLAIN = dict(enforce_eager=True, max_num_batched_tokens=512, enable_prefix_caching=False)
 # Decode steps are replays; no step computes more than 96 tokens; the second run finds the prompts' first blocks.
 OTHERWISE = dict(enforce_eager=False, max_num_batched_tokens=96, enable_prefix_caching=True)
 EMULATED = dict(additional_config={"emulate_formats": True})
