@@ -1,7 +1,7 @@
 // Products of groups: rows of x (or columns) that belong together, each group with the weight of its expert.
 //
-// One floating-point x whose rows are grouped, with weights of its type, goes to the kernel of libs/quant. The rest (quantised,
-// FRACTAL_NZ, several tensors, groups along k, activations) is a product per group over ATen.
+// One x whose rows are grouped, of floats with weights of its type or of int8 with int8, goes to the kernels of libs/quant. The rest (other
+// quantised types, floats in FRACTAL_NZ, several tensors, groups along k, activations) is a product per group over ATen.
 #include "libs/hostcann/aclnn/grouped_matmul.h"
 
 #include <ATen/ops/add.h>
@@ -16,6 +16,7 @@
 
 #include <algorithm>
 
+#include "libs/hostcann/aclnn/int8_kernels.h"
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/quant/gemm.h"
 
@@ -254,6 +255,11 @@ Task PlanGroupedMatmul(const Call& c) {
           "; it must be 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu) or 5 (silu)");
   if (c.group_list && IsPlain(c)) {
     if (Task task = PlanKernel(c)) return task;
+  }
+  const bool one = c.x.size() == 1 && c.y.size() == 1 && c.per_token_scale.size() <= 1 && IsBaseFormat(c.x[0].format) && IsBaseFormat(c.y[0].format);
+  if (a == DType::kI8 && c.group_list && one && c.group_type == 0 && c.act_type == 0) {
+    const OptTensor token = c.per_token_scale.empty() ? OptTensor() : ToTensor(c.per_token_scale[0]);
+    if (Task task = PlanInt8Grouped({ToTensor(c.x[0]), c.weight, c.scale, c.bias, token, *c.group_list, c.group_list_type}, ToTensor(c.y[0]))) return task;
   }
   const GroupedProduct product{c.x, c.weight, c.bias, c.scale, c.antiquant_scale, c.antiquant_offset, c.per_token_scale, c.y,
                                c.group_list, c.group_type, c.group_list_type, c.act_type, ExpertsIn(c.weight)};
