@@ -54,7 +54,7 @@ HWY_INLINE void Accumulate(const typename Step::Activation* HWY_RESTRICT a, size
       decltype(Step::LoadWeights(w, 0, 0)) weights[kColumns];
 #pragma GCC unroll 16
       for (int j = 0; j < kColumns; ++j) weights[j] = Step::LoadWeights(w + j * strides.column, strides.block, v);
-      MultiplyTile<Step, kRows, kColumns>(a + v * Step::kVectorSize, a_stride, weights, sums);
+      MultiplyTile<typename Step::Math, kRows, kColumns>(a + v * Step::kVectorSize, a_stride, weights, sums);
     }
     a += Step::kDepth;
     w += kBlocks * strides.block;

@@ -30,6 +30,11 @@ inline Strides StridesOf(const GemmArgs& args) {
   return {16, static_cast<size_t>(PaddedTo16(args.n)) * 16};
 }
 
+template <typename T>
+const T* FirstOfPanel(const GemmArgs& args, int64_t panel) {
+  return static_cast<const T*>(args.w) + (args.layout == WeightLayout::kNK ? panel * kPanel * args.ldw : panel * 256);
+}
+
 inline bool IsAlongK(WeightLayout layout) { return layout == WeightLayout::kNK || layout == WeightLayout::kFractalNz; }
 
 // The transposes of kBlock x kBlock squares that lie side by side in the blocks of vectors of D: rows[i] becomes the i-th column of each.
