@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kRowsOfTile = 6, kColumnsOfTile = kManyRegisters ? 4 : 2, kTilesOfPanel = kPanel / kColumnsOfTile;
 constexpr int64_t kGroup = 4;                                    // panels
-constexpr int64_t kPartBytes = 1280;                             // of a row in a part of k: 16 packed columns and 6 rows are 28 KB
+constexpr int64_t kPartBytes = 2400;                             // of a row in a part of k: more carries fewer sums over, and leaves the first-level cache
 constexpr int64_t kBlockRows = kLanes <= 8 ? 96 : 48;            // whose sums wait together
 constexpr int64_t kCarryFloats = kRowsOfTile * kPanel * kLanes;  // of a tile of rows in a panel
 constexpr int64_t kStepsAhead = 8;                               // of prefetch

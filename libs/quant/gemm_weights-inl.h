@@ -103,6 +103,7 @@ template <typename T>
 void TransposeFractal(const GemmArgs& args, int64_t panel, int64_t block, T* fractal) {
   const T* w = static_cast<const T*>(args.w);
   const int64_t k_count = std::min<int64_t>(16, args.k - block * 16), n_count = std::min<int64_t>(16, args.n - panel * 16);
+  if (args.layout == WeightLayout::kFractalNzKN) return TransposeBlock(w + (panel * (PaddedTo16(args.k) / 16) + block) * 256, 16, k_count, n_count, fractal);
   TransposeBlock(w + block * 16 * args.ldw + panel * 16, args.ldw, k_count, n_count, fractal);
 }
 
