@@ -61,9 +61,9 @@ HWY_INLINE void Accumulate(const typename Step::Activation* HWY_RESTRICT a, size
   }
 }
 
-// kColumns columns, `strides.column` apart.
+// kColumns columns, `strides.column` apart. Not inline: two callers share each, and compile in half the time.
 template <class Step, int kRows, int kColumns>
-HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w, const Strides& strides,
+HWY_NOINLINE void Tile(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w, const Strides& strides,
                      bool next_panel, const Part& part, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
   using T = typename Step::Weight;
   constexpr size_t kBlocks = Step::kDepth / 16;
@@ -76,18 +76,26 @@ HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const 
       sums[i][j] = part.first ? hn::Zero(df) : hn::Load(df, carry + (i * kPanel + j) * kLanes);
     }
   }
-  Accumulate<Step, kRows, kColumns>(a + part.first_step * Step::kDepth, a_stride, w + part.first_step * kBlocks * strides.block, strides,
-                                    next_panel, part.last_step - part.first_step, sums);
-  if (part.tail != 0) {
+  T padded[kColumns][Step::kDepth];
+  size_t first = part.first_step, steps = part.last_step - first;
+  const T* from = w + first * kBlocks * strides.block;
+  Strides steps_strides = strides;
+  for (bool tail = part.tail != 0;; tail = false) {
+    Accumulate<Step, kRows, kColumns>(a + first * Step::kDepth, a_stride, from, steps_strides, next_panel, steps, sums);
+    if (!tail) break;
     // Only the elements of k that exist are read: what lies behind them may be NaN, and 0 * NaN is not 0.
-    T padded[kColumns][Step::kDepth] = {};
+    std::fill_n(padded[0], kColumns * Step::kDepth, T{});
     for (int j = 0; j < kColumns; ++j) {
       for (size_t block = 0; block * 16 < part.tail; ++block) {
         std::memcpy(padded[j] + block * 16, w + (part.last_step * kBlocks + block) * strides.block + j * strides.column,
                     std::min<size_t>(16, part.tail - block * 16) * sizeof(T));
       }
     }
-    Accumulate<Step, kRows, kColumns>(a + part.last_step * Step::kDepth, a_stride, padded[0], {Step::kDepth, 16}, false, 1, sums);
+    first = part.last_step;
+    steps = 1;
+    from = padded[0];
+    steps_strides = {Step::kDepth, 16};
+    next_panel = false;
   }
   if (part.last) return AddLanesOfTile<kRows, kColumns>(sums, result);
 #pragma GCC unroll 16
