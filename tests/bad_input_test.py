@@ -1,4 +1,7 @@
-"""What can't be served ends in one line, with a status that isn't 0, and with no process left."""
+"""What can't be served ends in one line, with a status that isn't 0, and with no process left.
+
+What serving/preflight_test.py tries in one process is tried here with whole servers: some of it for every change, the rest when asked for.
+"""
 
 import re
 import shutil
@@ -44,6 +47,7 @@ def test_model_that_does_not_exist():
     assert status == 2 and "/no/such/model does not exist: give a folder" in line
 
 
+@pytest.mark.full
 def test_unknown_architecture(model):
     config = model / "config.json"
     config.write_text(config.read_text().replace("LlamaForCausalLM", "LlamaForCausalLMs"))
@@ -60,11 +64,13 @@ def test_truncated_checkpoint(model):
     assert status == 2 and f"{weights} is corrupt or truncated" in line
 
 
+@pytest.mark.full
 def test_dtype():
     status, line = refuse("--dtype=float64")
     assert status == 2 and "float64" in line and "bfloat16" in line
 
 
+@pytest.mark.full
 def test_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -72,6 +78,7 @@ def test_port_in_use():
     assert status == 2 and f"127.0.0.1:{port} is in use" in line and "--port" in line
 
 
+@pytest.mark.full
 def test_too_little_memory_for_the_model():
     status, line = refuse(JUMAR_HBM_BYTES="128MiB")
     assert status == 2 and "128.0 MiB" in line and "JUMAR_HBM_BYTES" in line

@@ -47,42 +47,33 @@ def prompts() -> list[list[int]]:
     return encoded
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Each run once: name -> result."""
-    folder = tmp_path_factory.mktemp("runs")
-    results: dict[str, dict] = {}
-
-    def once(name: str, program: str, **request: object) -> dict:
-        if name not in results:
-            results[name] = run(program, dict(request, max_tokens=MAX_TOKENS), folder / name)
-        return results[name]
-
-    return once
+MODES = dict(
+    # Decode steps replay graphs of 1, 2, 4, 8, 16 and 24 rows.
+    graph=dict(max_num_batched_tokens=2048),
+    # Nothing is captured, and no step computes more than 32 tokens: most prompts come in chunks.
+    eager_chunked=dict(enforce_eager=True, max_num_batched_tokens=32),
+    eager=dict(enforce_eager=True, max_num_batched_tokens=2048),
+)
+RUNS = [("float32", "graph"), ("float32", "eager_chunked"), ("bfloat16", "graph"), ("bfloat16", "eager")]
 
 
 @pytest.fixture(scope="module")
-def ours(cache, prompts):
-    def generate(dtype: str, mode: str) -> dict:
-        options = dict(
-            # Decode steps replay graphs of 1, 2, 4, 8, 16 and 24 rows.
-            graph=dict(max_num_batched_tokens=2048),
-            # Nothing is captured, and no step computes more than 32 tokens: most prompts come in chunks.
-            eager_chunked=dict(enforce_eager=True, max_num_batched_tokens=32),
-            eager=dict(enforce_eager=True, max_num_batched_tokens=2048),
-        )[mode]
-        llm = dict(model=str(default_model.folder()), dtype=dtype, max_model_len=256, max_num_seqs=24, **options)
-        return cache(f"{dtype}-{mode}", "generate.py", llm=llm, prompts=prompts)
-
-    return generate
+def ours(tmp_path_factory, prompts):
+    llm = dict(model=str(default_model.folder()), max_model_len=256, max_num_seqs=24)
+    requests = [
+        dict(llm=dict(llm, dtype=dtype, **MODES[mode]), prompts=prompts, max_tokens=MAX_TOKENS) for dtype, mode in RUNS
+    ]
+    results = dict(zip(RUNS, run("generate.py", requests, tmp_path_factory.mktemp("ours") / "results")))
+    return lambda dtype, mode: results[dtype, mode]
 
 
 @pytest.fixture(scope="module")
-def theirs(cache, prompts):
-    def reference(dtype: str) -> dict:
-        return cache(f"hf-{dtype}", "reference.py", model=str(default_model.folder()), dtype=dtype, prompts=prompts)
-
-    return reference
+def theirs(tmp_path_factory, prompts):
+    dtypes = ["float32", "bfloat16"]
+    request = dict(model=str(default_model.folder()), prompts=prompts, max_tokens=MAX_TOKENS)
+    requests = [dict(request, dtype=dtype) for dtype in dtypes]
+    results = dict(zip(dtypes, run("reference.py", requests, tmp_path_factory.mktemp("theirs") / "results")))
+    return lambda dtype: results[dtype]
 
 
 def assert_equal(got: list[list[int]], want: list[list[int]]) -> None:

@@ -47,7 +47,7 @@ def generate(tmp_path_factory, prompts):
         llm |= dict(max_num_batched_tokens=64, **options)
         request = dict(llm=llm, prompts=prompts, max_tokens=MAX_TOKENS)
         # Ray writes a token into the home folder, which a sandbox may not.
-        return run("generate.py", request, folder / name, HOME=str(folder))["completions"]
+        return run("generate.py", [request], folder / name, HOME=str(folder))[0]["completions"]
 
     return completions
 

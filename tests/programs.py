@@ -9,8 +9,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def run(program: str, request: dict, out: Path, **variables: str) -> dict:
-    """What `program`, generate.py or reference.py, writes to `out` when it reads `request`."""
+def run(program: str, request: dict | list, out: Path, **variables: str) -> dict | list:
+    """What `program`, generate.py, reference.py or sleep.py, writes to `out` when it reads `request`."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JUMAR_HBM_BYTES": "3GiB", **variables}
     options = ["-P"] * sys.flags.safe_path + ["-s"] * sys.flags.no_user_site
     done = subprocess.run(

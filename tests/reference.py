@@ -1,8 +1,8 @@
 """Greedy completions by Hugging Face transformers on the CPU, without torch_npu. JSON on standard input:
 
-    {"model": folder, "dtype": "float32", "prompts": [[token ids]], "max_tokens": n}
+    [{"model": folder, "dtype": "float32", "prompts": [[token ids]], "max_tokens": n}, ...]
 
-and in the file that the first argument names {"completions": [[token ids]], "steps": file}, where the file holds for
+and in the file that the first argument names as many {"completions": [[token ids]], "steps": file}, where the file holds for
 each prompt and step the logits [prompts, max_tokens, vocabulary] and |h| / sqrt(H) [prompts, max_tokens] of the final
 hidden state h, float32, and the output layer's weight.
 """
@@ -55,8 +55,7 @@ def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], step
     }
 
 
-def main(out: str) -> None:
-    request = json.load(sys.stdin)
+def answer(request: dict, steps_file: str) -> dict:
     model = transformers.AutoModelForCausalLM.from_pretrained(request["model"], dtype=getattr(torch, request["dtype"]))
     model.eval()
     prompts = request["prompts"]
@@ -70,8 +69,13 @@ def main(out: str) -> None:
     steps = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
     completions = steps.pop("completions").tolist()
     steps["weight"] = model.get_output_embeddings().weight.detach().float()
-    torch.save(steps, out + ".pt")
-    Path(out).write_text(json.dumps({"completions": completions, "steps": out + ".pt"}))
+    torch.save(steps, steps_file)
+    return {"completions": completions, "steps": steps_file}
+
+
+def main(out: str) -> None:
+    requests = json.load(sys.stdin)
+    Path(out).write_text(json.dumps([answer(request, f"{out}.{i}.pt") for i, request in enumerate(requests)]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libs/tiling/machine_limits.h"
@@ -36,13 +37,17 @@ void RegisterMachineLimits() {
     state.counters["bytes"] = Rate(data.size());
     state.SetLabel(tiling::SimdTarget());
   })->UseRealTime()->Unit(benchmark::kMillisecond);
-  benchmark::RegisterBenchmark("MultiplyAddPeak", [](benchmark::State& state) {
-    tiling::Executor& pool = BenchmarkPool();
-    double flops = 0;
-    for (auto _ : state) flops = tiling::MultiplyAdds(pool);
-    state.counters["flops"] = Rate(flops);
-    state.SetLabel(tiling::SimdTarget());
-  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+  const std::pair<const char*, double (*)(tiling::Executor&)> peaks[] = {
+      {"MultiplyAddPeak", tiling::MultiplyAdds}, {"BF16DotPeak", tiling::BF16DotOps}, {"Int8DotPeak", tiling::Int8DotOps}};
+  for (const auto& [name, run] : peaks) {
+    benchmark::RegisterBenchmark(name, [run = run](benchmark::State& state) {
+      tiling::Executor& pool = BenchmarkPool();
+      double ops = 0;
+      for (auto _ : state) ops = run(pool);
+      state.counters["flops"] = Rate(ops);
+      state.SetLabel(ops == 0 ? "not in " + tiling::SimdTarget() : tiling::SimdTarget());
+    })->UseRealTime()->Unit(benchmark::kMicrosecond);
+  }
 }
 
 }  // namespace jumar::quant

@@ -17,7 +17,8 @@ tiling::Executor& BenchmarkPool();
 // A counter: `per_iteration` units a second.
 benchmark::Counter Rate(double per_iteration);
 
-// Adds the benchmarks ReadBandwidth (bytes a second from an array far larger than the caches) and MultiplyAddPeak (fp32 flops a second).
+// Adds the benchmarks of libs/tiling/machine_limits.h: ReadBandwidth (bytes a second from an array far larger than the caches), and on
+// registers MultiplyAddPeak (fp32 flops a second), BF16DotPeak (0 where the CPU has no such instruction) and Int8DotPeak.
 void RegisterMachineLimits();
 
 }  // namespace jumar::quant

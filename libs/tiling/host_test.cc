@@ -1,10 +1,12 @@
 #include "libs/tiling/host.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "libs/tiling/machine_limits.h"
+#include "libs/tiling/simd.h"
 #include "libs/tiling/thread_pool.h"
 
 namespace jumar::tiling {
@@ -45,8 +47,23 @@ TEST(MachineLimitsTest, AreThoseOfSomeMachine) {
 
 TEST(MachineLimitsTest, SumsEveryWordOnce) {
   ThreadPool pool(3);
-  const std::vector<int64_t> ones(300'000, 1);  // in pieces of 1 MiB
-  EXPECT_EQ(SumBytes(ones.data(), static_cast<int64_t>(ones.size() * 8) / 256 * 256, pool), static_cast<int64_t>(ones.size()) / 32 * 32);
+  for (const size_t words : {300'000, 4'000'033}) {  // one stream, and several with a rest
+    const std::vector<int64_t> ones(words, 1);
+    for (Executor* executor : {static_cast<Executor*>(&pool), &InlineExecutor()}) {
+      EXPECT_EQ(SumBytes(ones.data(), static_cast<int64_t>(words * 8), *executor), static_cast<int64_t>(words) / 32 * 32);
+    }
+  }
+}
+
+TEST(MachineLimitsTest, CountTheOperationsOfEveryInstructionSet) {
+  ThreadPool pool(2);
+  for (const std::string& target : SimdTargets()) {
+    ASSERT_TRUE(UseSimdTarget(target).ok());
+    const double f32 = MultiplyAdds(pool), bf16 = BF16DotOps(pool), int8 = Int8DotOps(pool);
+    EXPECT_TRUE(bf16 == 0 || bf16 == 2 * f32) << target << ": " << bf16 << " and " << f32;
+    EXPECT_TRUE(int8 == 2 * f32 || int8 == 4 * f32) << target << ": " << int8 << " and " << f32;
+  }
+  ASSERT_TRUE(UseSimdTarget("").ok());
 }
 
 }  // namespace

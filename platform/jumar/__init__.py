@@ -27,10 +27,11 @@ def register_platform() -> str | None:
 
 
 def register_general() -> None:
-    """Entry point of ``vllm.general_plugins``: the layers that NPU operators replace, and sleep mode's backend."""
-    from jumar import ops, sleep_mode
+    """Entry point of ``vllm.general_plugins``: the layers that NPU operators replace, the quantised ones, and sleep mode's backend."""
+    from jumar import ops, quantization, sleep_mode
 
     ops.register()
+    quantization.register()
     sleep_mode.register()
 
 

@@ -12,7 +12,7 @@ from jumar_hostcann import probe
 
 
 def run(code, **environ):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ASCEND_", "JUMAR_"))}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ASCEND_", "JUMAR_", "TASK_QUEUE_"))}
     return subprocess.run(
         [sys.executable, "-c", code], env=clean | environ, capture_output=True, text=True, timeout=120, check=False
     )
@@ -29,13 +29,23 @@ def test_import_torch_npu_first_works_too():
 
 
 def test_the_operator_library_is_found():
-    result = run("import torch; x = torch.ones(3, device='npu'); print((x + x).sum().item())")
-    assert result.stdout.split() == ["6.0"], result.stderr
+    code = "import glob, torch; x = torch.ones(3, device='npu'); print((x + x).sum().item()); "
+    code += "print(*[open(path).read().strip() for path in glob.glob('/proc/self/task/*/comm')])"
+    result = run(code)
+    value, *threads = result.stdout.split()
+    assert value == "6.0", result.stderr
+    # Nor is there a thread of torch_npu's that polls.
+    assert "jumar-s0" in threads and "release_thread" not in threads
 
 
 def test_the_variables_name_the_tree_once_torch_is_imported():
     code = "import os; before = os.environ.get('ASCEND_HOME_PATH'); import torch; print(before, os.environ['ASCEND_HOME_PATH'])"
     assert run(code).stdout.split() == ["None", probe.TOOLKIT]
+
+
+def test_who_wants_torch_npus_queue_keeps_it():
+    result = run("import os, torch; print(os.environ['TASK_QUEUE_ENABLE'])", TASK_QUEUE_ENABLE="1")
+    assert result.stdout.split() == ["1"], result.stderr
 
 
 def test_the_hook_leaves_when_it_is_done():

@@ -1,0 +1,169 @@
+"""The rows of tokens that a model is calibrated with, and the inputs that its linear layers see for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from serving.tracebacks import UserError
+
+_BATCH = 4  # samples that run together
+KEPT_ROWS = 256  # inputs of each layer that the report's output error is taken over
+
+
+def token_rows(tokenizer: Any, text: str, samples: int, length: int) -> torch.Tensor:
+    """int64 [samples, length]: pieces of ``text``, evenly spaced. With a chat template every other one is a user's message.
+
+    Raises:
+        UserError: if the text is too short.
+    """
+    # A token has at most some 8 characters of prose on average: enough text for `length` tokens from each start.
+    span = 8 * length
+    if len(text) < span + samples:
+        raise UserError(f"the calibration text has {len(text)} characters; {samples} samples of {length} tokens need {span + samples}")
+    rows = []
+    for sample in range(samples):
+        start = sample * (len(text) - span) // max(samples - 1, 1)
+        start = text.find(" ", start) + 1  # not within a word
+        piece = text[start : start + span]
+        if sample % 2 and tokenizer.chat_template:
+            message = [{"role": "user", "content": piece}]
+            piece = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            ids = tokenizer(piece, add_special_tokens=False)["input_ids"]
+        else:
+            ids = tokenizer(piece)["input_ids"]
+        if len(ids) < length:
+            raise UserError(f"sample {sample} of the calibration text has {len(ids)} tokens instead of {length}: give another text")
+        rows.append(ids[:length])
+    return torch.tensor(rows)
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the calibration text {path} can't be read as UTF-8: {error}") from error
+
+
+class Inputs:
+    """What a linear layer saw: the Hessian of its squared error, the greatest input, and some of the inputs themselves."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.hessian = torch.zeros(columns, columns, dtype=torch.float32)
+        self.absmax = torch.zeros(())
+        self.kept: list[torch.Tensor] = []
+        self._step = max(1, rows // KEPT_ROWS)
+        self._seen = 0
+
+    def add(self, inputs: torch.Tensor) -> None:
+        """inputs: [..., columns]."""
+        flat = inputs.reshape(-1, inputs.shape[-1]).float()
+        self.hessian.addmm_(flat.T, flat)
+        self.absmax = torch.maximum(self.absmax, flat.abs().max())
+        first = -self._seen % self._step
+        self.kept.append(flat[first :: self._step].clone())
+        self._seen += flat.shape[0]
+
+    def rows(self) -> torch.Tensor:
+        return torch.cat(self.kept)
+
+
+def _to_float(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.float()
+    if isinstance(value, (tuple, list)):
+        return type(value)(_to_float(item) for item in value)
+    return value
+
+
+class LayerRunner:
+    """Runs a causal model of transformers one decoder layer at a time, in float32, on all the calibration rows.
+
+    Memory: the model as it was loaded, one layer in float32, and the hidden states of all the rows.
+    """
+
+    def __init__(self, model: torch.nn.Module, rows: torch.Tensor) -> None:
+        self._model = model
+        decoder = model.get_decoder()
+        lists = [(name, module) for name, module in decoder.named_modules() if isinstance(module, torch.nn.ModuleList)]
+        if not lists:
+            raise UserError(f"{type(model).__name__} has no list of decoder layers, so that it can't be calibrated: give --samples=0")
+        name, self.layers = lists[0]
+        prefix = next(n for n, module in model.named_modules() if module is decoder)
+        self.prefix = ".".join(part for part in (prefix, name) if part)
+        self._capture(decoder, rows)
+
+    @torch.no_grad()
+    def _capture(self, decoder: torch.nn.Module, rows: torch.Tensor) -> None:
+        """The embeddings of all the rows, and each layer's other arguments, which are the same for rows of one length."""
+        self._arguments: list[tuple[tuple, dict]] = []
+        originals = [layer.forward for layer in self.layers]
+
+        def record(hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            self._arguments.append((_to_float(args), {key: _to_float(value) for key, value in kwargs.items()}))
+            return hidden
+
+        embed = self._model.get_input_embeddings()
+        self.hidden = torch.stack([embed(row).float() for row in rows])
+        for layer in self.layers:
+            layer.forward = record
+        try:
+            last = decoder(inputs_embeds=self.hidden[:1], use_cache=False).last_hidden_state
+        finally:
+            for layer, forward in zip(self.layers, originals):
+                layer.forward = forward
+        if len(self._arguments) != len(self.layers) or last.shape != self.hidden[:1].shape:
+            raise UserError(f"{type(self._model).__name__} runs its layers in a way that calibration doesn't know: give --samples=0")
+        # The final norm's input isn't needed, its module is: the output layer's inputs come from it.
+        self._norm = getattr(decoder, "norm", None)
+
+    @property
+    def batches(self) -> int:
+        return -(-self.hidden.shape[0] // _BATCH)
+
+    @torch.no_grad()
+    def outputs(self, index: int, tick: Callable[[], None]) -> torch.Tensor:
+        """Layer ``index``'s outputs for the hidden states, which stay."""
+        args, kwargs = self._arguments[index]
+        outputs = []
+        for batch in self.hidden.split(_BATCH):
+            output = self.layers[index](batch, *args, **kwargs)
+            outputs.append(output[0] if isinstance(output, tuple) else output)
+            tick()
+        return torch.cat(outputs)
+
+    def observe(self, index: int, names: set[str], tick: Callable[[], None]) -> tuple[dict[str, Inputs], torch.Tensor]:
+        """The inputs of those linear modules of layer ``index`` whose full names are in ``names``, and its outputs. It becomes float32."""
+        layer = self.layers[index].float()
+        seen: dict[str, Inputs] = {}
+        handles = []
+        for name, module in layer.named_modules():
+            full = f"{self.prefix}.{index}.{name}"
+            if full in names:
+                seen[full] = Inputs(module.in_features, self.hidden.shape[0] * self.hidden.shape[1])
+                handles.append(module.register_forward_pre_hook(lambda _, inputs, to=seen[full]: to.add(inputs[0])))
+        outputs = self.outputs(index, tick)
+        for handle in handles:
+            handle.remove()
+        return seen, outputs
+
+    def advance(self, index: int, outputs: torch.Tensor) -> None:
+        """Makes layer ``index``'s outputs the hidden states, and frees the layer."""
+        self.hidden = outputs
+        self.layers[index].to("meta")
+
+    def modules(self, index: int) -> Iterator[tuple[str, torch.nn.Module]]:
+        for name, module in self.layers[index].named_modules():
+            yield f"{self.prefix}.{index}.{name}", module
+
+    @torch.no_grad()
+    def observe_output_layer(self) -> Inputs:
+        """The inputs of the output layer, once every layer has been advanced over."""
+        inputs = Inputs(self.hidden.shape[2], self.hidden.shape[0] * self.hidden.shape[1])
+        for row in range(self.hidden.shape[0]):
+            hidden = self.hidden[row : row + 1]
+            inputs.add(self._norm.float()(hidden) if self._norm is not None else hidden)
+        return inputs
