@@ -1,10 +1,14 @@
 """The command prints tables and writes the picture; errors say what to do."""
 
+import pathlib
 import xml.etree.ElementTree
 
 import formats
 import jumar_quant
 import pytest
+
+
+README = pathlib.Path("libs/quant/README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +44,9 @@ def test_errors_say_what_to_do(capsys):
     assert "needs a format" in capsys.readouterr().err
     assert formats.main(["--svg", "/nowhere/x.svg"]) == 2
     assert "give another file with --svg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rule", jumar_quant.RULES.values(), ids=lambda rule: rule.name)
+def test_the_readme_has_every_rule(rule):
+    row = f"| `{rule.name}` | {rule.formula} | {rule.clamps} | {rule.used_by} |"
+    assert row.replace("|x|", "\\|x\\|") in README
