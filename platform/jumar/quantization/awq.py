@@ -9,7 +9,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 from vllm.model_executor.layers.quantization.utils.quant_utils import is_layer_skipped
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
-from jumar.quantization.weight_only import unpack
+from jumar.quantization.weight_only import check_groups, unpack
 
 # Of the eight outputs that a word holds: in which place each of them is.
 PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
@@ -45,4 +45,6 @@ class AscendAWQConfig(AutoAWQConfig):
             prefix, self.modules_to_not_convert, self.packed_modules_mapping, match_mode="substring"
         ):
             return UnquantizedLinearMethod()
+        if isinstance(layer, LinearBase):
+            check_groups(prefix, layer.input_size, self.group_size)
         return AscendAWQLinearMethod(self)

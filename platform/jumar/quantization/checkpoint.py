@@ -17,7 +17,7 @@ from vllm.logger import init_logger
 from vllm.model_executor.layers.linear import LinearBase, MergedColumnParallelLinear, QKVParallelLinear
 from vllm.model_executor.parameter import BlockQuantScaleParameter, PerTensorScaleParameter
 
-from jumar.quantization.names import listed, parts_of, table_of
+from jumar.quantization.names import listed, parts_of, table_of, unfused
 
 logger = init_logger("vllm.jumar.quantization")
 
@@ -147,8 +147,9 @@ def _by_vllm_name(model: torch.nn.Module, tensors: dict[str, Stored]) -> dict[st
     mapper = getattr(model, "hf_to_vllm_mapper", None)
     if mapper is None:
         return tensors
-    mapped = {name: mapper.apply_list([name]) for name in tensors}
-    return {new[0]: tensors[name] for name, new in mapped.items() if new}
+    rename = unfused(mapper)
+    mapped = {rename(name): tensor for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in mapped.items() if name is not None}
 
 
 def full_widths(layer: LinearBase) -> list[int]:

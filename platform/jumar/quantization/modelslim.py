@@ -25,7 +25,7 @@ from vllm.model_executor.parameter import (
 )
 
 from jumar.quantization.layout import per_channel, put, to_nz
-from jumar.quantization.names import FUSED, one_type
+from jumar.quantization.names import FUSED, one_type, unfused
 
 NAME = "ascend"
 DESCRIPTION = "quant_model_description"
@@ -70,7 +70,9 @@ class ModelSlimConfig(QuantizationConfig):
         return cls(config)
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
-        self.types = hf_to_vllm_mapper.apply_dict(self.types)
+        rename = unfused(hf_to_vllm_mapper)
+        renamed = {rename(name): kind for name, kind in self.types.items()}
+        self.types = {name: kind for name, kind in renamed.items() if name is not None}
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
         if isinstance(layer, LinearBase):
@@ -124,7 +126,7 @@ class ModelSlimLinearMethod(LinearMethodBase):
         offset = layer.weight_offset.data.flatten()
         if self.kind == "W8A16":
             dtype = layer.params_dtype
-            put(layer, "weight", layer.weight.data.t().contiguous())
+            put(layer, "weight", layer.weight.data)
             put(layer, "weight_scale", scale.to(dtype))
             put(layer, "weight_offset", offset.to(dtype))
             return
@@ -153,7 +155,7 @@ class ModelSlimLinearMethod(LinearMethodBase):
         if self.kind == "W8A16":
             bias = bias.float() if bias is not None and x.dtype == torch.bfloat16 else bias
             y = torch_npu.npu_weight_quant_batchmatmul(
-                rows, layer.weight, layer.weight_scale, antiquant_offset=layer.weight_offset, bias=bias
+                rows, layer.weight.t(), layer.weight_scale, antiquant_offset=layer.weight_offset, bias=bias
             )
         elif self.kind == "W8A8_DYNAMIC":
             rows, token_scale = torch_npu.npu_dynamic_quant(rows)

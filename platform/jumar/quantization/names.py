@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -21,6 +23,11 @@ def table_of(model: torch.nn.Module) -> dict[str, list[str]]:
     """The fused modules of ``model``."""
     own = getattr(model, "packed_modules_mapping", None) or {}
     return FUSED | {name: list(parts) for name, parts in own.items() if len(parts) > 1}
+
+
+def unfused(mapper: Any) -> Callable[[str], str | None]:
+    """vLLM's ``WeightsMapper`` without its fusing: a checkpoint's name -> the part's name in vLLM, None if it's unused."""
+    return dataclasses.replace(mapper, orig_to_new_stacked={}).map_name
 
 
 def parts_of(module: str, table: Mapping[str, list[str]] = FUSED) -> list[str]:
