@@ -109,6 +109,12 @@ def test_quick(tmp_path):
         assert_as_near_as_rounding_explains(name, result)
 
 
+def test_the_documented_table_has_every_scheme():
+    page = (Path(__file__).parents[1] / "docs" / "quantization.md").read_text()
+    rows = [line.split("|")[1].strip(" `") for line in page.splitlines() if line.startswith("| `") and line.endswith("| host |")]
+    assert rows == list(checkpoints_writer.SCHEMES)
+
+
 @pytest.mark.full
 def test_every_scheme(tmp_path):
     for name, result in served(list(checkpoints_writer.SCHEMES), tmp_path).items():
