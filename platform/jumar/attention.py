@@ -13,6 +13,7 @@ from functools import cache
 from typing import ClassVar
 
 import torch
+from vllm.config import get_current_vllm_config_or_none
 from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
@@ -74,10 +75,6 @@ class AscendAttentionBackend(AttentionBackend):
     @classmethod
     def customize_spec(cls, spec: AttentionSpec) -> AttentionSpec:
         return kv_quantization.customize_spec(spec)
-
-    @classmethod
-    def supports_combination(cls, head_size, dtype, kv_cache_dtype, *others) -> str | None:
-        return kv_quantization.refusal_here(kv_cache_dtype)
 
     @classmethod
     def supports_per_head_quant_scales(cls) -> bool:
@@ -183,6 +180,8 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         self.num_kv_heads = num_kv_heads or num_heads
         self.sliding_window = sliding_window
         self.kv_cache_dtype = kv_cache_dtype
+        # Also here, because a checkpoint may have chosen the dtype.
+        kv_quantization.check(kv_cache_dtype, get_current_vllm_config_or_none())
         kv_format = kv_quantization.FORMATS.get(kv_cache_dtype)
         self.quantizer = kv_quantization.KVQuantizer(kv_format, head_size) if kv_format is not None else None
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jumar_hostcann import probe
@@ -23,15 +23,17 @@ from vllm.forward_context import get_forward_context, is_forward_context_availab
 from vllm.v1.attention.backend import AttentionLayer
 from vllm.v1.kv_cache_interface import AttentionSpec
 
+from jumar.quantization import formats
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
 SCALE_BYTES = 4
 
 # Values of the operator's key_antiquant_mode and value_antiquant_mode (CANN, FusedInferAttentionScore).
 MODE_PER_TENSOR = 0
 MODE_PER_HEAD = 2
 MODE_PER_TOKEN_HEAD_IN_PAGES = 5
-
-# In --additional-config: formats that the chip lacks are computed all the same, where hostcann can.
-EMULATE_OPTION = "emulate_formats"
 
 
 @dataclass(frozen=True)
@@ -56,25 +58,29 @@ def refusal(kv_cache_dtype: str | None, chip: str, emulate: bool) -> str | None:
         emulate: the user asked for formats that the chip lacks, and what computes is hostcann.
     """
     kv_format = FORMATS.get(kv_cache_dtype or "auto")
-    if kv_format is None or kv_format.codes == torch.int8 or not chip.startswith(("Ascend910", "Ascend310")) or emulate:
+    if kv_format is None or kv_format.codes == torch.int8 or emulate or not formats.lacks(chip, "fp8"):
         return None
     return (
-        f"{chip} has no FP8, which --kv-cache-dtype {kv_cache_dtype} needs: use int8_per_token_head, or on hostcann "
-        f"--additional-config '{{\"{EMULATE_OPTION}\": true}}' to have it emulated"
+        f"{chip} has no FP8, which --kv-cache-dtype {kv_cache_dtype} needs (as {formats.chips_with('fp8')} has): use "
+        f"int8_per_token_head, or on hostcann --additional-config '{{\"{formats.OPTION}\": true}}' to have it emulated"
     )
 
 
-def refusal_here(kv_cache_dtype: str | None) -> str | None:
-    """refusal() of the current device and configuration."""
+def check(kv_cache_dtype: str | None, config: VllmConfig | None) -> None:
+    """Checks a cache's dtype against the current device.
+
+    Raises:
+        ValueError: with refusal().
+    """
     if kv_cache_dtype not in FORMATS:
-        return None
-    from vllm.config import get_current_vllm_config_or_none
+        return
     from vllm.platforms import current_platform
 
-    config = get_current_vllm_config_or_none()
     options = config.additional_config if config is not None else None
-    asked = isinstance(options, dict) and bool(options.get(EMULATE_OPTION))
-    return refusal(kv_cache_dtype, current_platform.get_device_name(), asked and probe.choose_backend().is_fallback)
+    asked = isinstance(options, dict) and bool(options.get(formats.OPTION))
+    said = refusal(kv_cache_dtype, current_platform.get_device_name(), asked and probe.choose_backend().is_fallback)
+    if said is not None:
+        raise ValueError(said)
 
 
 def customize_spec(spec: AttentionSpec) -> AttentionSpec:

@@ -169,6 +169,11 @@ class AscendPlatform(Platform):
     def check_and_update_config(cls, vllm_config: VllmConfig) -> None:
         from vllm.config import CompilationMode, CUDAGraphMode
 
+        from jumar import kv_quantization
+
+        if vllm_config.cache_config is not None:
+            kv_quantization.check(vllm_config.cache_config.cache_dtype, vllm_config)
+
         # The second runner is written in Triton.
         os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 

@@ -5,9 +5,9 @@
 // JUMAR_SIMD=AVX2 forces an instruction set; JUMAR_BENCH_THREADS sets the threads (2).
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,7 +41,8 @@ void Run(benchmark::State& state, DType type, const std::vector<SequenceShape>& 
   state.SetLabel(tiling::SimdTarget());
 }
 
-// One decode over a bf16 cache and one over a quantised one with a scale per token and head, in turn; speedup: of the fastest of each.
+// One call over a bf16 cache and one over a quantised one with a scale per token and head, in turn. In CPU time, which others on the machine
+// disturb less; speedup: of the fastest of each.
 void Compare(benchmark::State& state, quant::Format format, const std::vector<SequenceShape>& shapes, int64_t heads, int64_t kv_heads, int64_t head_dim,
              int64_t block_size) {
   tiling::Executor& pool = BenchmarkPool();
@@ -56,10 +57,9 @@ void Compare(benchmark::State& state, quant::Format format, const std::vector<Se
   for (auto _ : state) {
     int which = 0;
     for (const AttentionProblem* problem : {&plain, &quantized}) {
-      const auto begin = std::chrono::steady_clock::now();
+      const std::clock_t begin = std::clock();
       if (!PagedAttention(problem->args, pool).ok()) state.SkipWithError("paged attention failed");
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      best[which] = std::min(best[which], took.count());
+      best[which] = std::min(best[which], static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
       ++which;
     }
   }
