@@ -17,6 +17,7 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
 from vllm.model_executor.layers.quantization.compressed_tensors.schemes import CompressedTensorsScheme
 
 from jumar.quantization.float8 import Float8LinearMethod, Float8Scheme
+from jumar.quantization.layout import refuse_experts
 from jumar.quantization.weight_only import check_groups
 
 logger = init_logger("vllm.jumar.quantization")
@@ -89,6 +90,7 @@ class AscendCompressedTensorsConfig(CompressedTensorsConfig):
             ) from error
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        refuse_experts(layer, prefix)
         if isinstance(layer, LinearBase):
             scheme = self.get_scheme_dict(layer, prefix)
             if scheme and scheme["weights"].strategy == QuantizationStrategy.GROUP:
