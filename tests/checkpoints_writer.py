@@ -194,11 +194,44 @@ def awq(group: int) -> Scheme:
     return Scheme("by hand", config | {"modules_to_not_convert": ["lm_head"]}, encode)
 
 
+def modelslim(kind: str) -> Scheme:
+    """ModelSlim's files: a type for each weight in quant_model_description.json."""
+    input_scale, input_offset = STATIC_RANGE / 127, -5
+
+    def encode(weight: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        offset = torch.zeros(weight.shape[0], 1)
+        if kind == "W8A16":
+            low, high = weight.amin(1, keepdim=True), weight.amax(1, keepdim=True)
+            scale = ((high - low) / 255).bfloat16().float()
+            offset = torch.round(128 + low / scale)
+            q = torch.clamp(torch.round(weight / scale) - offset, -128, 127)
+        else:
+            scale = weight.abs().amax(1, keepdim=True) / 127
+            q = torch.round(weight / scale)
+        tensors = {"weight": q.to(torch.int8), "weight_scale": scale, "weight_offset": offset}
+        if kind == "W8A8":
+            tensors |= {
+                "input_scale": torch.tensor([input_scale]),
+                "input_offset": torch.tensor([float(input_offset)]),
+                "deq_scale": (scale * input_scale).flatten(),
+                "quant_bias": (-input_offset * q.sum(1)).to(torch.int32),
+            }
+        return tensors, (q + offset) * scale
+
+    def describe(tensors: Tensors) -> dict[str, dict]:
+        linear = {name.rpartition(".")[0] for name, tensor in tensors.items() if tensor.dtype == torch.int8}
+        types = {name: kind if name.rpartition(".")[0] in linear else "FLOAT" for name in tensors}
+        return {"quant_model_description.json": {"model_quant_type": kind, "version": "1.0.0", **types}}
+
+    activations = {"W8A8": "int8_static_offset", "W8A8_DYNAMIC": "int8_token", "W8A16": ""}[kind]
+    return Scheme("by hand", None, encode, activations, describe)
+
+
 SCHEMES: dict[str, Callable[[], Scheme]] = {
     "w8a8": lambda: compressed_tensors("W8A8", "int8_token"),
+    "w8a8_tensor": lambda: compressed_tensors("W8A8", "int8_token", strategy="tensor"),
     "w8a8_static": lambda: compressed_tensors("W8A8", "int8_static"),
     "w8a8_static_offset": lambda: compressed_tensors("W8A8", "int8_static_offset", static_offset=-5),
-    "w8a8_tensor": lambda: compressed_tensors("W8A8", "int8_token", strategy="tensor"),
     "fp8": lambda: compressed_tensors("FP8_DYNAMIC", "fp8_token"),
     "fp8_static": lambda: compressed_tensors("FP8", "fp8_static"),
     "fp8_block": lambda: compressed_tensors("FP8_BLOCK", "fp8_group"),
@@ -210,10 +243,15 @@ SCHEMES: dict[str, Callable[[], Scheme]] = {
     "w4a16_offset": lambda: compressed_tensors("W4A16_ASYM"),
     "w4a16_channel": lambda: compressed_tensors("W4A16", strategy="channel", group_size=None),
     "w8a16": lambda: compressed_tensors("W8A16"),
+    "mxfp8": lambda: compressed_tensors("MXFP8", "mxfp8"),
+    "mxfp4": lambda: compressed_tensors("MXFP4", "mxfp4"),
     "gptq4": lambda: gptq(4, 128),
-    "gptq8": lambda: gptq(8, 32),
     "gptq4_channel": lambda: gptq(4, -1),
+    "gptq8": lambda: gptq(8, 32),
     "awq": lambda: awq(128),
+    "modelslim_w8a8": lambda: modelslim("W8A8"),
+    "modelslim_w8a8_dynamic": lambda: modelslim("W8A8_DYNAMIC"),
+    "modelslim_w8a16": lambda: modelslim("W8A16"),
 }
 
 

@@ -56,7 +56,7 @@ struct NormQuantArgs {
   int64_t lds = 0;
   Numbers gamma = {}, beta = {};  // per column; beta may be absent
   float epsilon = 1e-6f;
-  std::span<const Int8Rows> to;  // at most two
+  std::span<const Int8Rows> to = {};  // one or two
 };
 absl::Status NormQuantizeRows(const NormQuantArgs& args, tiling::Executor& executor);
 
@@ -64,16 +64,16 @@ absl::Status NormQuantizeRows(const NormQuantArgs& args, tiling::Executor& execu
 // of exp is below 2 ulp.
 struct SwigluQuantArgs {
   int64_t rows = 0, cols = 0;  // of the result; `in` has 2 · cols columns
-  RowsIn in;
+  RowsIn in = {};
   bool gate_right = false;
-  Int8Rows to;
+  Int8Rows to = {};
   // Rows that share numbers of their own, in place of in.scale and to.factor where given. Rows of no group are left alone; without groups, all
   // rows are one.
   struct Group {
     int64_t begin = 0, end = 0;
     Numbers scale = {}, factor = {};
   };
-  std::span<const Group> groups;
+  std::span<const Group> groups = {};
 };
 absl::Status SwigluQuantizeRows(const SwigluQuantArgs& args, tiling::Executor& executor);
 

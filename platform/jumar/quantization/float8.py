@@ -73,9 +73,15 @@ class Float8LinearMethod(LinearMethodBase):
         layer.weight_block_size = None
         if scheme.block is not None:
             layer.weight_block_size = list(scheme.block)
-            validate_fp8_block_shape(
-                layer, input_size, output_size, input_size_per_partition, output_partition_sizes, list(scheme.block)
-            )
+            try:
+                validate_fp8_block_shape(
+                    layer, input_size, output_size, input_size_per_partition, output_partition_sizes, list(scheme.block)
+                )
+            except ValueError as error:
+                raise ValueError(
+                    f"{layer.prefix} has parts of {output_partition_sizes} outputs, which blocks of {scheme.block[0]} x "
+                    f"{scheme.block[1]} don't divide ({error}): quantise with a scale per output channel"
+                ) from error
         n = sum(output_partition_sizes)
         layer.register_parameter("weight", create_fp8_weight_parameter(n, input_size_per_partition, weight_loader))
         scale = create_fp8_scale_parameter(
@@ -101,8 +107,9 @@ class Float8LinearMethod(LinearMethodBase):
             put(layer, "weight", to_nz(self._decoded(layer.weight.data, scale, layer)))
             put(layer, scheme.scale_name, scale)
             return
+        # The weight stays as it is stored, [n, k], and so do the scales of blocks: the operator takes transposed views.
+        put(layer, "weight", layer.weight.data)
         if scheme.weights == "block":
-            # The operator's view is [k, n], and [k / block, n / block] of the scales: neither is copied.
             put(layer, scheme.scale_name, scale.float().contiguous())
             return
         if scheme.activations == "tensor":
@@ -110,7 +117,6 @@ class Float8LinearMethod(LinearMethodBase):
         elif not scheme.activations:
             scale = scale.to(layer.params_dtype)
         put(layer, scheme.scale_name, scale)
-        put(layer, "weight", to_nz(layer.weight.data.t()) if scheme.activations else layer.weight.data)
 
     def _decoded(self, weight: torch.Tensor, scale: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
         """The weight [n, k] in the model's dtype, decoded by the host: the chip has no float8."""
@@ -146,11 +152,11 @@ class Float8LinearMethod(LinearMethodBase):
             return torch_npu.npu_weight_quant_batchmatmul(x, weight.t(), scale, bias=bias)
         if scheme.activations == "tensor":
             x = torch_npu.npu_quantize(x, layer.input_scale, None, E4M3, -1, True)
-            return torch_npu.npu_quant_matmul(x, weight, scale, bias=_f32(bias), output_dtype=dtype)
+            return torch_npu.npu_quant_matmul(x, weight.t(), scale, bias=_f32(bias), output_dtype=dtype)
         if scheme.activations == "token":
             x, x_scale = torch_npu.npu_dynamic_quant(x, dst_type=E4M3)
             return torch_npu.npu_quant_matmul(
-                x, weight, scale, pertoken_scale=x_scale, bias=_f32(bias), output_dtype=dtype
+                x, weight.t(), scale, pertoken_scale=x_scale, bias=_f32(bias), output_dtype=dtype
             )
         rows, columns = scheme.block
         x, x_scale = quantize_groups(x, columns)

@@ -81,9 +81,9 @@ def is_emulated(fmt: str, weight_only: bool = False) -> bool:
     if not lacks(chip, fmt, weight_only):
         return False
     if not may_emulate():
-        weights = " weights" if weight_only else ""
+        what = "weights need" if weight_only else "needs"
         raise FormatError(
-            f"{TITLES[fmt]}{weights} need {chips_with(fmt, weight_only)}; this is {chip}: use {ALTERNATIVES[fmt]}, or "
+            f"{TITLES[fmt]} {what} {chips_with(fmt, weight_only)}; this is {chip}: use {ALTERNATIVES[fmt]}, or "
             f"--additional-config '{{\"{OPTION}\": true}}' to run it emulated"
         )
     logger.warning_once(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import torch
+from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization.auto_gptq import AutoGPTQConfig, AutoGPTQLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.quantization.utils.gptq_utils import get_linear_quant_method
+
+from jumar.quantization.layout import refuse_experts
+from jumar.quantization.weight_only import check_groups
 
 
 class AscendGPTQLinearMethod(AutoGPTQLinearMethod):
@@ -20,4 +24,7 @@ class AscendGPTQConfig(AutoGPTQConfig):
     """Takes the place of vLLM's ``auto_gptq`` (``register_quantization_config``)."""
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        refuse_experts(layer, prefix)
+        if isinstance(layer, LinearBase):
+            check_groups(prefix, layer.input_size, self.group_size)
         return get_linear_quant_method(self, layer, prefix, AscendGPTQLinearMethod)

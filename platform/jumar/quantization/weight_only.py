@@ -1,8 +1,8 @@
 """INT4 and INT8 weights with scales per group of inputs, over 16-bit activations: y = x ((q + offset) scale) + bias.
 
 vLLM's loaders hand over three layouts (compressed-tensors, GPTQ and, after its own conversion, AWQ), which differ in
-the axis that is packed and in the order of axes. All become what npu_weight_quant_batchmatmul takes: q [k, n], signed,
-and scales and offsets [k / group, n].
+the axis that is packed and in the order of axes. All become rows along k: q [n, k], signed, int8 or eight int4 to an
+int32, and scales and offsets [n, k / group]. npu_weight_quant_batchmatmul takes their transposed views.
 """
 
 from __future__ import annotations
@@ -21,8 +21,23 @@ _TYPES = {scalar_types.uint4b8: 8, scalar_types.uint8b128: 128, scalar_types.uin
 GROUP_MULTIPLE = 32
 
 
+def check_groups(module: str, inputs: int, group: int) -> None:
+    """Raises ValueError if ``inputs`` can't be cut into groups of ``group``; -1 is one group."""
+    if group != -1 and (group <= 0 or inputs % group):
+        raise ValueError(
+            f"{module}: {inputs} inputs are no multiple of the group size {group}: quantise with one that divides, such as "
+            f"{next(size for size in (128, 64, 32, 16, 8, 4, 2, 1) if inputs % size == 0)}"
+        )
+
+
 class AscendWeightOnlyKernel(MPLinearKernel):
     """Takes what vLLM calls mixed precision: weights of fewer bits than the activations."""
+
+    def __init__(
+        self, c: MPLinearLayerConfig, w_q_param_name: str, w_s_param_name: str, w_zp_param_name: str | None = None
+    ) -> None:
+        super().__init__(c, w_q_param_name, w_s_param_name, w_zp_param_name)
+        self.emulated = formats.is_emulated(f"int{c.weight_type.size_bits}", weight_only=True)
 
     @classmethod
     def get_min_capability(cls) -> int:
@@ -30,7 +45,7 @@ class AscendWeightOnlyKernel(MPLinearKernel):
 
     @classmethod
     def can_implement(cls, c: MPLinearLayerConfig) -> tuple[bool, str | None]:
-        k, n = c.partition_weight_shape
+        k, _ = c.partition_weight_shape
         if c.weight_type not in _TYPES:
             return False, f"weights are {c.weight_type}; int4 and int8 weights run on npu"
         if c.act_type not in (torch.bfloat16, torch.float16):
@@ -39,8 +54,8 @@ class AscendWeightOnlyKernel(MPLinearKernel):
             return False, f"groups of {c.group_size} inputs; npu takes multiples of {GROUP_MULTIPLE}: quantise with 128"
         if c.group_size != -1 and k % c.group_size:
             return False, f"{k} inputs are no multiple of the group size {c.group_size}: quantise with one that divides"
-        if c.weight_type.size_bits == 4 and n % 8:
-            return False, f"{n} outputs are no multiple of 8, which an int32 holds"
+        if c.weight_type.size_bits == 4 and k % 8:
+            return False, f"{k} inputs are no multiple of 8, which an int32 holds"
         return True, None
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
@@ -72,12 +87,11 @@ class AscendWeightOnlyKernel(MPLinearKernel):
         q = unsigned[:k, :n] - (1 << (bits - 1))
         offset = None
         if points is not None:
-            offset = ((1 << (bits - 1)) - points[: scales.shape[0], :n]).to(scales.dtype).contiguous()
-        self.emulated = formats.is_emulated(f"int{bits}", weight_only=True)
-        put(layer, self.w_q_name, self._dense(q, scales, offset) if self.emulated else _packed(q, bits))
-        put(layer, self.w_s_name, scales.contiguous())
+            offset = ((1 << (bits - 1)) - points[: scales.shape[0], :n]).to(scales.dtype)
+        put(layer, self.w_q_name, self._dense(q, scales, offset) if self.emulated else _packed(q.t(), bits))
+        put(layer, self.w_s_name, scales.t().contiguous())
         if self.w_zp_name:
-            put(layer, self.w_zp_name, offset)
+            put(layer, self.w_zp_name, None if offset is None else offset.t().contiguous())
 
     def _dense(self, q: torch.Tensor, scales: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
         """The decoded weight [n, k], for a chip that lacks the format."""
@@ -98,12 +112,12 @@ class AscendWeightOnlyKernel(MPLinearKernel):
         else:
             # CANN takes the bias of a bf16 product in fp32.
             bias = bias.float() if bias is not None and x.dtype == torch.bfloat16 else bias
-            groups = scale.shape[0]
+            groups = scale.shape[1]
             y = torch_npu.npu_weight_quant_batchmatmul(
                 rows,
-                weight,
-                scale,
-                antiquant_offset=offset,
+                weight.t(),
+                scale.t(),
+                antiquant_offset=None if offset is None else offset.t(),
                 bias=bias,
                 antiquant_group_size=0 if groups == 1 else x.shape[-1] // groups,
             )
@@ -118,7 +132,7 @@ def unpack(packed: torch.Tensor, bits: int, axis: int) -> torch.Tensor:
 
 
 def _packed(q: torch.Tensor, bits: int) -> torch.Tensor:
-    """Signed numbers [k, n] as the operator takes them: int8, or eight int4 in an int32 [k, n / 8]."""
+    """Signed numbers [n, k] as the operator takes them: int8, or eight int4 in an int32 [n, k / 8]."""
     import torch_npu
 
     if bits == 8:
