@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import chip_formats
+from jumar import chip_formats
 
 
 def test_is_the_table():
-    committed = (Path(__file__).parent / "jumar" / "quantization" / "chips.py").read_text()
+    committed = (Path(__file__).parent / "quantization" / "chips.py").read_text()
     assert committed == chip_formats.text(), chip_formats.__doc__
