@@ -199,3 +199,16 @@ def test_unknown_type_of_modelslim(copy):
 def test_format_that_the_chip_lacks(sound):
     message = refused(sound("fp8"))
     assert "FP8 needs Ascend950; this is Ascend910B2: use an INT8 W8A8 checkpoint" in message
+
+
+def test_the_server_ends_with_that_message(copy):
+    from tests.server_process import ServerProcess
+
+    def spoil(tensors):
+        tensors[f"{Q}.weight_scale"][3] = float("nan")
+
+    broken = copy("w8a8").tensors(spoil)
+    status, output = ServerProcess(f"--model={broken.folder}", "--max-model-len=64").run()
+    (line,) = [line for line in output.splitlines() if line.startswith("jumar: error: ")]
+    assert status != 0 and "Traceback" not in output
+    assert f"bad scales: {Q}.weight_scale has nan (1 of 512): quantise the model again" in line

@@ -109,9 +109,21 @@ def test_quick(tmp_path):
         assert_as_near_as_rounding_explains(name, result)
 
 
+def test_the_documented_table_has_every_scheme():
+    page = (Path(__file__).parents[1] / "docs" / "quantization.md").read_text()
+    rows = [line.split("|")[1].strip(" `") for line in page.splitlines() if line.startswith("| `") and line.endswith("| host |")]
+    assert rows == list(checkpoints_writer.SCHEMES)
+
+
+# As many engines as one process is asked to make, one after the other.
+FEW = 6
+OTHERS = [name for name in checkpoints_writer.SCHEMES if name not in QUICK]
+
+
 @pytest.mark.full
-def test_every_scheme(tmp_path):
-    for name, result in served(list(checkpoints_writer.SCHEMES), tmp_path).items():
+@pytest.mark.parametrize("start", range(0, len(OTHERS), FEW))
+def test_every_other_scheme(start, tmp_path):
+    for name, result in served(OTHERS[start : start + FEW], tmp_path).items():
         assert_as_near_as_rounding_explains(name, result)
 
 
@@ -119,6 +131,6 @@ def test_every_scheme(tmp_path):
 def test_fp8_on_a_chip_that_has_it(tmp_path, monkeypatch):
     """Not emulated: FP8 operators, as an Ascend950 is given them."""
     monkeypatch.setenv("JUMAR_SOC", "Ascend950PR")
-    names = [name for name in checkpoints_writer.SCHEMES if name.startswith(("fp8", "deepseek", "w8a16_fp8"))]
+    names = [name for name in checkpoints_writer.SCHEMES if name.startswith(("fp8", "deepseek"))]
     for name, result in served(names, tmp_path, additional_config={}).items():
         assert_as_near_as_rounding_explains(name, result)

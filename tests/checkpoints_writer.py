@@ -229,9 +229,9 @@ def modelslim(kind: str) -> Scheme:
 
 SCHEMES: dict[str, Callable[[], Scheme]] = {
     "w8a8": lambda: compressed_tensors("W8A8", "int8_token"),
+    "w8a8_tensor": lambda: compressed_tensors("W8A8", "int8_token", strategy="tensor"),
     "w8a8_static": lambda: compressed_tensors("W8A8", "int8_static"),
     "w8a8_static_offset": lambda: compressed_tensors("W8A8", "int8_static_offset", static_offset=-5),
-    "w8a8_tensor": lambda: compressed_tensors("W8A8", "int8_token", strategy="tensor"),
     "fp8": lambda: compressed_tensors("FP8_DYNAMIC", "fp8_token"),
     "fp8_static": lambda: compressed_tensors("FP8", "fp8_static"),
     "fp8_block": lambda: compressed_tensors("FP8_BLOCK", "fp8_group"),
@@ -243,9 +243,11 @@ SCHEMES: dict[str, Callable[[], Scheme]] = {
     "w4a16_offset": lambda: compressed_tensors("W4A16_ASYM"),
     "w4a16_channel": lambda: compressed_tensors("W4A16", strategy="channel", group_size=None),
     "w8a16": lambda: compressed_tensors("W8A16"),
+    "mxfp8": lambda: compressed_tensors("MXFP8", "mxfp8"),
+    "mxfp4": lambda: compressed_tensors("MXFP4", "mxfp4"),
     "gptq4": lambda: gptq(4, 128),
-    "gptq8": lambda: gptq(8, 32),
     "gptq4_channel": lambda: gptq(4, -1),
+    "gptq8": lambda: gptq(8, 32),
     "awq": lambda: awq(128),
     "modelslim_w8a8": lambda: modelslim("W8A8"),
     "modelslim_w8a8_dynamic": lambda: modelslim("W8A8_DYNAMIC"),

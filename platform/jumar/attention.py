@@ -184,16 +184,17 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         kv_format = kv_quantization.FORMATS.get(kv_cache_dtype)
         self.quantizer = kv_quantization.KVQuantizer(kv_format, head_size) if kv_format is not None else None
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
-        self._split: tuple[int, torch.Tensor, torch.Tensor] | None = None
+        self._split: tuple[tuple[int, torch.Size], torch.Tensor, torch.Tensor] | None = None
 
     def _split_cache(self, kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values, each [blocks, block_size, kv_heads, head_size], of vLLM's [blocks, kv_heads, block_size, 2 * head_size]."""
-        if self._split is None or self._split[0] != kv_cache.data_ptr():
+        place = (kv_cache.data_ptr(), kv_cache.shape)
+        if self._split is None or self._split[0] != place:
             blocks, heads, block_size, content = kv_cache.shape
             shape = (blocks, block_size, heads, content // 2)
             half = blocks * block_size * heads * (content // 2)
             flat = kv_cache.as_strided((2 * half,), (1,))
-            self._split = (kv_cache.data_ptr(), flat[:half].view(shape), flat[half:].view(shape))
+            self._split = (place, flat[:half].view(shape), flat[half:].view(shape))
         return self._split[1], self._split[2]
 
     def do_kv_cache_update(

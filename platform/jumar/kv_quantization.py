@@ -106,12 +106,13 @@ class KVQuantizer:
     def __init__(self, kv_format: KVFormat, head_size: int) -> None:
         self.format = kv_format
         self.head_size = head_size
-        self._pages: tuple[int, QuantizedPages] | None = None
+        self._pages: tuple[tuple[int, torch.Size], QuantizedPages] | None = None
 
     def pages(self, kv_cache: torch.Tensor) -> QuantizedPages:
         """Of vLLM's [blocks, kv_heads, block_size, bytes of a token and head]."""
-        if self._pages is None or self._pages[0] != kv_cache.data_ptr():
-            self._pages = (kv_cache.data_ptr(), self._split(kv_cache))
+        place = (kv_cache.data_ptr(), kv_cache.shape)
+        if self._pages is None or self._pages[0] != place:
+            self._pages = (place, self._split(kv_cache))
         return self._pages[1]
 
     def _split(self, kv_cache: torch.Tensor) -> QuantizedPages:

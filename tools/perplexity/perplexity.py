@@ -1,4 +1,4 @@
-"""Perplexity of a model as it is served, over the public-domain novel "Botchan" (58,000 tokens).
+"""Perplexity of a model as it is served, over the public-domain novel "Botchan" (61,500 tokens).
 
     ./bazelw run //tools:perplexity
     ./bazelw run //tools:perplexity -- --model /tmp/smollm2-w8a8 --kv_cache_dtype fp8

@@ -28,6 +28,7 @@ def register() -> None:
     from jumar.quantization.int8 import AscendInt8LinearKernel
     from jumar.quantization.loader import NAME, AscendModelLoader
     from jumar.quantization.modelslim import ModelSlimConfig
+    from jumar.quantization.mx import AscendMxfp4LinearKernel, AscendMxfp8LinearKernel
     from jumar.quantization.weight_only import AscendWeightOnlyKernel
 
     global _registered
@@ -36,6 +37,8 @@ def register() -> None:
     _registered = True
     register_linear_kernel(AscendInt8LinearKernel, PlatformEnum.OOT, "int8")
     register_linear_kernel(AscendWeightOnlyKernel, PlatformEnum.OOT, "mp")
+    register_linear_kernel(AscendMxfp8LinearKernel, PlatformEnum.OOT, "mxfp8")
+    register_linear_kernel(AscendMxfp4LinearKernel, PlatformEnum.OOT, "mxfp4")
     for config, names in {
         AscendAWQConfig: ("auto_awq", "awq", "awq_marlin"),
         AscendCompressedTensorsConfig: ("compressed-tensors",),

@@ -9,6 +9,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 from vllm.model_executor.layers.quantization.utils.quant_utils import is_layer_skipped
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
+from jumar.quantization.layout import refuse_experts
 from jumar.quantization.weight_only import check_groups, unpack
 
 # Of the eight outputs that a word holds: in which place each of them is.
@@ -38,6 +39,7 @@ class AscendAWQConfig(AutoAWQConfig):
     """Takes the place of vLLM's ``auto_awq`` (``register_quantization_config``)."""
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        refuse_experts(layer, prefix)
         is_head = isinstance(layer, ParallelLMHead) and self.lm_head_quantized
         if not isinstance(layer, LinearBase) and not is_head:
             return None

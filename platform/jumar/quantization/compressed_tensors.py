@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from compressed_tensors.quantization import QuantizationStrategy
+from vllm.logger import init_logger
 from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import (
@@ -16,10 +17,13 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
 from vllm.model_executor.layers.quantization.compressed_tensors.schemes import CompressedTensorsScheme
 
 from jumar.quantization.float8 import Float8LinearMethod, Float8Scheme
+from jumar.quantization.layout import refuse_experts
 from jumar.quantization.weight_only import check_groups
 
+logger = init_logger("vllm.jumar.quantization")
+
 # For messages.
-SUPPORTED = "W8A8 (INT8, FP8), W8A16 (INT8, FP8), W4A16 and MXFP8"
+SUPPORTED = "W8A8 (INT8, FP8), W8A16 (INT8, FP8), W4A16, MXFP8 and MXFP4"
 
 
 class MethodScheme(CompressedTensorsScheme):
@@ -71,6 +75,12 @@ class AscendCompressedTensorsConfig(CompressedTensorsConfig):
             or (input_quant is None and self._is_fp8_w8a16(weight_quant, input_quant))
         ):
             return MethodScheme(Float8LinearMethod(float8_scheme(weight_quant, input_quant)))
+        if input_quant is None and (self._is_mxfp4(weight_quant) or self._is_mxfp8(weight_quant)):
+            logger.warning_once(
+                "the checkpoint's MXFP%d weights are for 16-bit activations; they are multiplied with MXFP%d ones",
+                weight_quant.num_bits,
+                weight_quant.num_bits,
+            )
         try:
             return super()._get_scheme_from_parts(weight_quant, input_quant, output_quant, format, layer_name)
         except NotImplementedError as error:
@@ -80,6 +90,7 @@ class AscendCompressedTensorsConfig(CompressedTensorsConfig):
             ) from error
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        refuse_experts(layer, prefix)
         if isinstance(layer, LinearBase):
             scheme = self.get_scheme_dict(layer, prefix)
             if scheme and scheme["weights"].strategy == QuantizationStrategy.GROUP:

@@ -73,9 +73,15 @@ class Float8LinearMethod(LinearMethodBase):
         layer.weight_block_size = None
         if scheme.block is not None:
             layer.weight_block_size = list(scheme.block)
-            validate_fp8_block_shape(
-                layer, input_size, output_size, input_size_per_partition, output_partition_sizes, list(scheme.block)
-            )
+            try:
+                validate_fp8_block_shape(
+                    layer, input_size, output_size, input_size_per_partition, output_partition_sizes, list(scheme.block)
+                )
+            except ValueError as error:
+                raise ValueError(
+                    f"{layer.prefix} has parts of {output_partition_sizes} outputs, which blocks of {scheme.block[0]} x "
+                    f"{scheme.block[1]} don't divide ({error}): quantise with a scale per output channel"
+                ) from error
         n = sum(output_partition_sizes)
         layer.register_parameter("weight", create_fp8_weight_parameter(n, input_size_per_partition, weight_loader))
         scale = create_fp8_scale_parameter(

@@ -6,20 +6,19 @@ import torch
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.quantization.fp8 import Fp8Config
+from vllm.model_executor.layers.quantization.utils.quant_utils import is_layer_skipped
 
 from jumar.quantization.float8 import Float8LinearMethod, Float8Scheme
+from jumar.quantization.layout import refuse_experts
 
 
 class AscendFp8Config(Fp8Config):
     """Takes the place of vLLM's ``fp8`` (``register_quantization_config``)."""
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
-        method = super().get_quant_method(layer, prefix) if not isinstance(layer, LinearBase) else self._linear(layer, prefix)
-        return method
-
-    def _linear(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase:
-        from vllm.model_executor.layers.quantization.utils.quant_utils import is_layer_skipped
-
+        refuse_experts(layer, prefix)
+        if not isinstance(layer, LinearBase):
+            return super().get_quant_method(layer, prefix)
         if is_layer_skipped(
             prefix=prefix,
             ignored_layers=self.ignored_layers,

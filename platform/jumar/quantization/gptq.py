@@ -8,6 +8,7 @@ from vllm.model_executor.layers.quantization.auto_gptq import AutoGPTQConfig, Au
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.quantization.utils.gptq_utils import get_linear_quant_method
 
+from jumar.quantization.layout import refuse_experts
 from jumar.quantization.weight_only import check_groups
 
 
@@ -23,6 +24,7 @@ class AscendGPTQConfig(AutoGPTQConfig):
     """Takes the place of vLLM's ``auto_gptq`` (``register_quantization_config``)."""
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        refuse_experts(layer, prefix)
         if isinstance(layer, LinearBase):
             check_groups(prefix, layer.input_size, self.group_size)
         return get_linear_quant_method(self, layer, prefix, AscendGPTQLinearMethod)

@@ -24,7 +24,7 @@ from vllm.model_executor.parameter import (
     PerTensorScaleParameter,
 )
 
-from jumar.quantization.layout import per_channel, put, to_nz
+from jumar.quantization.layout import per_channel, put, refuse_experts, to_nz
 from jumar.quantization.names import FUSED, one_type, unfused
 
 NAME = "ascend"
@@ -75,6 +75,7 @@ class ModelSlimConfig(QuantizationConfig):
         self.types = {name: kind for name, kind in renamed.items() if name is not None}
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        refuse_experts(layer, prefix)
         if isinstance(layer, LinearBase):
             kind = one_type(prefix, self.types, FUSED | self.packed_modules_mapping)
             return UnquantizedLinearMethod() if kind == "FLOAT" else ModelSlimLinearMethod(kind)

@@ -33,6 +33,12 @@ def check_groups(module: str, inputs: int, group: int) -> None:
 class AscendWeightOnlyKernel(MPLinearKernel):
     """Takes what vLLM calls mixed precision: weights of fewer bits than the activations."""
 
+    def __init__(
+        self, c: MPLinearLayerConfig, w_q_param_name: str, w_s_param_name: str, w_zp_param_name: str | None = None
+    ) -> None:
+        super().__init__(c, w_q_param_name, w_s_param_name, w_zp_param_name)
+        self.emulated = formats.is_emulated(f"int{c.weight_type.size_bits}", weight_only=True)
+
     @classmethod
     def get_min_capability(cls) -> int:
         return 0
@@ -82,7 +88,6 @@ class AscendWeightOnlyKernel(MPLinearKernel):
         offset = None
         if points is not None:
             offset = ((1 << (bits - 1)) - points[: scales.shape[0], :n]).to(scales.dtype)
-        self.emulated = formats.is_emulated(f"int{bits}", weight_only=True)
         put(layer, self.w_q_name, self._dense(q, scales, offset) if self.emulated else _packed(q.t(), bits))
         put(layer, self.w_s_name, scales.t().contiguous())
         if self.w_zp_name:
