@@ -14,6 +14,10 @@ from pathlib import Path
 from benchmarks.quant import gguf_file
 
 
+class CacheError(RuntimeError):
+    """A checkpoint could not be made; the message has the end of the quantiser's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """One format of a model's weights.
@@ -87,7 +91,7 @@ class Cache:
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if result.returncode:
-                raise RuntimeError(f"//tools:quantize --scheme {format.scheme} failed:\n{result.stderr[-2000:]}")
+                raise CacheError(f"//tools:quantize --scheme {format.scheme} failed:\n{result.stderr[-2000:]}")
             part.rename(out)
         return out
 

@@ -79,8 +79,16 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"--formats: {error}") from error
     run = Run(wanted)
     found: list[Row] = []
+    failures: list[str] = []
     for name, measure_group in run.groups():
-        found += run.once(name, measure_group)
+        try:
+            found += run.once(name, measure_group)
+        except (SubjectError, measure.NonsenseError, formats.CacheError) as error:
+            # The others are worth having, and can be kept: see --out.
+            _say(f"{name} FAILED: {error}")
+            failures.append(name)
+    if not found:
+        sys.exit("quant: nothing was measured")
     found.sort(key=lambda row: PARTS.index(row.part))
     shown = [rows.from_json(row.as_json() | dict(part=_TITLES[row.part])) for row in found]
     title = f"{run.model.name}, {len(run.cores)} cores of {processor()}"
@@ -94,6 +102,8 @@ def main(argv: list[str]) -> None:
     (run.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     rows.plot(shown, run.out / "plot.svg", title)
     print(f"\nwrote {run.out / 'results.json'} and {run.out / 'plot.svg'}")
+    if failures:
+        sys.exit(f"quant: {', '.join(failures)} failed, see above; --out={run.out} goes on with it")
 
 
 def _say(line: str) -> None:
@@ -236,7 +246,4 @@ class Run:
 
 
 if __name__ == "__main__":
-    try:
-        app.run(main)
-    except (SubjectError, measure.NonsenseError) as error:
-        sys.exit(f"quant: {error}")
+    app.run(main)
