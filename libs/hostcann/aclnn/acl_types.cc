@@ -34,7 +34,11 @@ constexpr TypeInfo kTypes[] = {
     {DType::kC128, 16, "complex128"},
     {DType::kF8E5M2, 1, "float8_e5m2"},
     {DType::kF8E4M3, 1, "float8_e4m3fn"},
+    {static_cast<DType>(34), 1, "hifloat8"},
+    {static_cast<DType>(37), 1, "float8_e8m0"},
 };
+
+constexpr DType kFloat4E2M1 = static_cast<DType>(40);  // two to a byte: no size (code_types.h)
 
 const TypeInfo* Find(DType dtype) {
   for (const TypeInfo& t : kTypes) {
@@ -75,12 +79,10 @@ int64_t ItemSize(DType dtype) {
 
 const char* DTypeName(DType dtype) {
   if (const TypeInfo* t = Find(dtype)) return t->name;
-  switch (static_cast<int>(dtype)) {  // types that hostcann doesn't compute with
+  switch (static_cast<int>(dtype)) {  // types without a size, or that hostcann doesn't compute with
     case 13: return "string";
     case 29: return "int4";
     case 30: return "uint1";
-    case 34: return "hifloat8";
-    case 37: return "float8_e8m0";
     case 38: return "float6_e3m2";
     case 39: return "float6_e2m3";
     case 40: return "float4_e2m1";
@@ -126,7 +128,7 @@ JUMAR_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_
                                         int64_t offset, int format, const int64_t* storage_dims, uint64_t storage_dims_num,
                                         void* tensor_data) {
   const DType dtype = static_cast<DType>(data_type);
-  if (ItemSize(dtype) == 0) {
+  if (ItemSize(dtype) == 0 && dtype != kFloat4E2M1) {
     const std::string type = std::to_string(data_type) + " (" + DTypeName(dtype) + ")";
     Fail(kParamInvalid, "aclCreateTensor: data type " + type + " is not supported by hostcann");
     return nullptr;

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxListed = 16;  // elements of a list that a trace shows
 
 uint64_t BytesOf(const aclTensor& t) {
-  if (t.dtype == DType::kI4) return static_cast<uint64_t>(t.numel() + 1) / 2;
+  if (t.dtype == DType::kI4 || t.dtype == static_cast<DType>(40) /* float4_e2m1 */) return static_cast<uint64_t>(t.numel() + 1) / 2;
   return static_cast<uint64_t>(t.numel() * ItemSize(t.dtype));
 }
 

@@ -19,6 +19,7 @@
 
 #include "libs/hostcann/aclnn/int8_kernels.h"
 #include "libs/hostcann/aclnn/kernel.h"
+#include "libs/hostcann/aclnn/weight_matmul.h"
 #include "libs/quant/fractal_nz.h"
 #include "libs/quant/gemm.h"
 
@@ -264,6 +265,10 @@ Task PlanGroupedMatmul(const Call& c) {
   Require(c.x.size() > 1 || c.group_list || c.group_type == -1, "group_list is missing");
   Require(c.x.size() == 1 || c.x.size() == static_cast<size_t>(ExpertsIn(c.weight)), "there are ", c.x.size(), " tensors x and ",
           ExpertsIn(c.weight), " weights; there must be one x, or one for each");
+  if (c.x.size() == 1 && c.weight.size() == 1 && c.y.size() == 1 && c.group_list && c.group_type == 0 && c.act_type == 0) {
+    const GroupedWeights call{c.x[0], c.weight[0], c.bias, c.scale, c.antiquant_scale, c.antiquant_offset, c.per_token_scale, *c.group_list, c.group_list_type, c.y[0]};
+    if (Task task = PlanGroupedWeights(call)) return task;
+  }
   const DType a = c.x[0].dtype, w = c.weight[0].dtype;
   const bool floats = KernelType(a).has_value();
   const auto float8 = [](DType t) { return t == DType::kF8E4M3 || t == DType::kF8E5M2; };

@@ -61,7 +61,7 @@ at::ScalarType ToScalarType(DType dtype) {
     case DType::kF8E4M3: return at::kFloat8_e4m3fn;
     case DType::kI4: break;
   }
-  Fail("data type ", static_cast<int>(dtype), " is not supported by hostcann");
+  Fail("data type ", static_cast<int>(dtype), " (", DTypeName(dtype), ") is not supported by this operator of hostcann");
 }
 
 Tensor ToTensor(const aclTensor& t) {

@@ -7,6 +7,7 @@
 #include "libs/hostcann/aclnn/int8_kernels.h"
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/hostcann/aclnn/quant.h"
+#include "libs/hostcann/aclnn/weight_matmul.h"
 
 namespace jumar::hostcann::aclnn {
 namespace {
@@ -75,7 +76,6 @@ Task PlanWeightQuantMatmul(const Tensor& x, const aclTensor& weight, const Tenso
                            const Tensor& y) {
   const bool packed = weight.dtype == DType::kI32;
   Require(packed || weight.dtype == DType::kI8, "weight is ", DTypeName(weight.dtype), "; it must be int8, or int32 that holds int4");
-  Require(group_size >= 0, "antiquantGroupSize is ", group_size, "; it must be 0 or a number of rows");
   return [=] {
     const Tensor stored = DenseWeight("weight", weight), w = packed ? UnpackInt4(stored) : stored;
     Require(w.size(-2) == x.size(-1), "x has ", x.size(-1), " columns but weight has ", w.size(-2), " rows");
@@ -123,28 +123,47 @@ void RefuseOffsets(const std::optional<aclTensor>& y_scale, const std::optional<
 
 }  // namespace
 
-ACLNN_PLAN(QuantMatmulV5, Raw(x1), Raw(x2), OptIn(x1_scale), OptIn(x2_scale), OptRaw(y_scale), OptRaw(x1_offset), OptIn(x2_offset),
-           OptRaw(y_offset), OptIn(bias), Flag(transpose1), Flag(transpose2), I64(group_size), Out(out)) {
-  RefuseOffsets(y_scale, x1_offset, y_offset);
-  return PlanQuantMatmul(x1, x2, x1_scale, x2_scale, x2_offset, bias, transpose1, transpose2, out);
+static OptTensor Base(const char* name, const std::optional<aclTensor>& t) { return t ? OptTensor(arg::BaseTensor(name, &*t)) : std::nullopt; }
+
+// The kernel for float formats, else the general case.
+static Task PlanAnyQuantMatmul(const aclTensor& x1, const aclTensor& x2, const std::optional<aclTensor>& x1_scale,
+                               const std::optional<aclTensor>& x2_scale, const OptTensor& x2_offset, const std::optional<aclTensor>& bias,
+                               bool transpose1, bool transpose2, int64_t group_size, const aclTensor& out) {
+  if (Task task = PlanFloat8Matmul(x1, x2, x1_scale, x2_scale, bias, transpose1, transpose2, group_size, out)) return task;
+  return PlanQuantMatmul(x1, x2, Base("x1Scale", x1_scale), Base("x2Scale", x2_scale), x2_offset, Base("bias", bias), transpose1, transpose2,
+                         arg::BaseTensor("out", &out));
 }
-ACLNN_PLAN(QuantMatmulWeightNz, Raw(x1), Raw(x2), OptIn(x1_scale), OptIn(x2_scale), OptRaw(y_scale), OptRaw(x1_offset),
-           OptIn(x2_offset), OptRaw(y_offset), OptIn(bias), Flag(transpose1), Flag(transpose2), I64(group_size), Out(out)) {
+ACLNN_PLAN(QuantMatmulV5, Raw(x1), Raw(x2), OptRaw(x1_scale), OptRaw(x2_scale), OptRaw(y_scale), OptRaw(x1_offset), OptIn(x2_offset),
+           OptRaw(y_offset), OptRaw(bias), Flag(transpose1), Flag(transpose2), I64(group_size), Raw(out)) {
   RefuseOffsets(y_scale, x1_offset, y_offset);
-  return PlanQuantMatmul(x1, x2, x1_scale, x2_scale, x2_offset, bias, transpose1, transpose2, out);
+  return PlanAnyQuantMatmul(x1, x2, x1_scale, x2_scale, x2_offset, bias, transpose1, transpose2, group_size, out);
+}
+ACLNN_PLAN(QuantMatmulWeightNz, Raw(x1), Raw(x2), OptRaw(x1_scale), OptRaw(x2_scale), OptRaw(y_scale), OptRaw(x1_offset),
+           OptIn(x2_offset), OptRaw(y_offset), OptRaw(bias), Flag(transpose1), Flag(transpose2), I64(group_size), Raw(out)) {
+  RefuseOffsets(y_scale, x1_offset, y_offset);
+  return PlanAnyQuantMatmul(x1, x2, x1_scale, x2_scale, x2_offset, bias, transpose1, transpose2, group_size, out);
 }
 
-ACLNN_PLAN(WeightQuantBatchMatmulV2, In(x), Raw(weight), In(antiquant_scale), OptIn(antiquant_offset), OptIn(quant_scale),
-           OptIn(quant_offset), OptIn(bias), I32(group_size), Out(y)) {
-  return PlanWeightQuantMatmul(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias, group_size, y);
+// The kernel for what it takes, else the general case.
+static Task PlanAnyWeightQuant(const aclTensor& x, const aclTensor& weight, const aclTensor& scale, const std::optional<aclTensor>& offset,
+                               const std::optional<aclTensor>& quant_scale, const OptTensor& quant_offset, const std::optional<aclTensor>& bias,
+                               int64_t group_size, const aclTensor& y) {
+  Require(group_size >= 0, "antiquantGroupSize is ", group_size, "; it must be 0 or a number of rows");
+  if (Task task = PlanWeightOnly(x, weight, scale, offset, quant_scale, bias, group_size, y)) return task;
+  return PlanWeightQuantMatmul(arg::BaseTensor("x", &x), weight, arg::BaseTensor("antiquantScale", &scale), Base("antiquantOffset", offset),
+                               Base("quantScale", quant_scale), quant_offset, Base("bias", bias), group_size, arg::BaseTensor("y", &y));
 }
-ACLNN_PLAN(WeightQuantBatchMatmulV3, In(x), Raw(weight), In(antiquant_scale), OptIn(antiquant_offset), OptIn(quant_scale),
-           OptIn(quant_offset), OptIn(bias), I32(group_size), I32(inner_precise), Out(y)) {
-  return PlanWeightQuantMatmul(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias, group_size, y);
+ACLNN_PLAN(WeightQuantBatchMatmulV2, Raw(x), Raw(weight), Raw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(quant_scale),
+           OptIn(quant_offset), OptRaw(bias), I32(group_size), Raw(y)) {
+  return PlanAnyWeightQuant(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias, group_size, y);
 }
-ACLNN_PLAN(WeightQuantBatchMatmulNz, In(x), Raw(weight), In(antiquant_scale), OptIn(antiquant_offset), OptIn(quant_scale),
-           OptIn(quant_offset), OptIn(bias), I32(group_size), Out(y)) {
-  return PlanWeightQuantMatmul(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias, group_size, y);
+ACLNN_PLAN(WeightQuantBatchMatmulV3, Raw(x), Raw(weight), Raw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(quant_scale),
+           OptIn(quant_offset), OptRaw(bias), I32(group_size), I32(inner_precise), Raw(y)) {
+  return PlanAnyWeightQuant(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias, group_size, y);
+}
+ACLNN_PLAN(WeightQuantBatchMatmulNz, Raw(x), Raw(weight), Raw(antiquant_scale), OptRaw(antiquant_offset), OptRaw(quant_scale),
+           OptIn(quant_offset), OptRaw(bias), I32(group_size), Raw(y)) {
+  return PlanAnyWeightQuant(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias, group_size, y);
 }
 
 ACLNN_PLAN(TransposeBatchMatMul, In(x1), In(x2), OptRaw(bias), OptIn(scale), Ints(perm_x1), Ints(perm_x2), Ints(perm_y),

@@ -76,7 +76,8 @@ const Case kCases[] = {
 void Compact(benchmark::State& state, const Case& c, Shape s) {
   const int64_t bytes = s.n * s.k * Bits(c.format) / 8, copies = Copies(bytes), groups = c.depth == 0 ? 1 : s.k / c.depth;
   std::vector<char> weights(static_cast<size_t>(bytes * copies), 0x3C), a(static_cast<size_t>(s.m * s.k * 2), 0x3C), out(static_cast<size_t>(s.m * s.n * 2));
-  std::vector<char> scales(static_cast<size_t>(s.n * groups * 4), 0x3C), a_scales(static_cast<size_t>(s.m * s.k * 4 / 32 + 4), 0x3C);
+  const char scale = c.scale_type == ScaleType::kE8M0 ? 0x7F : 0x3C;  // 1, or an ordinary number
+  std::vector<char> scales(static_cast<size_t>(s.n * groups * 4), scale), a_scales(static_cast<size_t>(s.m * s.k * 4 / 32 + 4), scale);
   WeightGemmArgs args = {.m = s.m, .n = s.n, .k = s.k, .activations = c.activations, .a = a.data(), .format = c.format, .layout = c.layout,
                          .w_scale = {.data = scales.data(), .type = c.scale_type, .rows = c.rows, .depth = c.depth, .row_stride = groups},
                          .out_type = DType::kBF16, .out = out.data(), .ldo = s.n * 2};

@@ -10,7 +10,7 @@
 namespace jumar::quant {
 namespace {
 
-constexpr int64_t kMargin = 17;  // bytes before a matrix: it is not aligned
+constexpr int64_t kMargin = 20;  // bytes before a matrix: it has its element's alignment only
 constexpr char kPoison = -1;     // NaN in every floating-point format but HiF8, which has 0x80
 
 void PutNibble(char& byte, int64_t odd, uint8_t code) { byte = static_cast<char>(odd ? (byte & 15) | code << 4 : (byte & 0xF0) | (code & 15)); }
@@ -26,7 +26,7 @@ WeightProblem::WeightProblem(const WeightProblemSpec& s)
     : spec(s), width_(s.epilogue == Epilogue::kSwiGlu ? s.n / 2 : s.n), state_(s.seed * 2654435761u + 12345) {
   const int bits = Bits(s.format), a_bits = s.activations.is_format ? Bits(s.activations.format) : static_cast<int>(8 * SizeOf(s.activations.type));
   args = {.m = s.m, .n = s.n, .k = s.k, .activations = s.activations, .format = s.format, .layout = s.layout};
-  args.lda = (s.k * a_bits + 7) / 8 + 6;
+  args.lda = (s.k * a_bits + 7) / 8 + 8;
   a_.assign(static_cast<size_t>(s.m * args.lda + 2 * kMargin), s.activations.is_format && s.activations.format == Format::kHiF8 ? '\x80' : kPoison);
   args.a = a_.data() + kMargin;
   int64_t w_bytes = 0;

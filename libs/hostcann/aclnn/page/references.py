@@ -14,7 +14,7 @@ _LOCAL = re.compile(r"(?<![\w:.>])(\w+)\(")
 # Making, viewing and asking is not computing.
 _PLUMBING = re.compile(
     r"empty\w*|zeros\w*|ones\w*|tensor|from_blob|scalar_tensor|Tensor\w*|IntArrayRef|TensorOptions|Scalar|SmallVector|is\w+Type|SizeOf"
-    r"|result_type|promote\w*|toAccumulateType|expand\w*|broadcast\w*|indexing|OptionalIntArrayRef|parallel_for|[A-Z]\w*(?:Args|Shape|Bytes|Type)"
+    r"|result_type|promote\w*|toAccumulateType|expand\w*|broadcast\w*|indexing|OptionalIntArrayRef|parallel_for|Scales|ScalesOf|Max|Bits|Per[A-Z]\w*|[A-Z]\w*(?:Args|Shape|Bytes|Type)"
 )
 _MOST = 3
 # Of files whose rows make an object of another file's that computes.
@@ -31,12 +31,16 @@ class Reference:
 
 def references(files: Iterable[pathlib.Path]) -> dict[str, Reference]:
     """By operator, such as "aclnnAdd"."""
-    found = {}
+    texts = {}
     for file in files:
         text = file.read_text(encoding="utf-8")
         macros = {name: (parameters, body) for name, parameters, body in _DEFINE.findall(text)}
-        text = _without_directives(_expanded(re.sub(r"//.*", "", _without_directives(text)), macros))
-        functions = dict(_functions(text))
+        texts[file] = _without_directives(_expanded(re.sub(r"//.*", "", _without_directives(text)), macros))
+    # Rows plan with functions of other files, too.
+    shared = {name: body for text in texts.values() for name, body in _functions(text) if name.startswith("Plan") and body}
+    found = {}
+    for file, text in texts.items():
+        functions = shared | dict(_functions(text))
         for row in _ROW.finditer(text):
             body = _braces(text, row.end())
             names = _OF_FILE.get(file.name, ()) + tuple(_names(body, functions, set()))
