@@ -28,16 +28,22 @@ class NonsenseError(RuntimeError):
     """An engine's text is not what any working model says; its speed would mean nothing."""
 
 
+def probe(engine: Engine) -> tuple[str, list[int]]:
+    """What the engine continues the probe with, and the tokens."""
+    answer = engine.ask(text=PROBE_PROMPT, output=PROBE_TOKENS)
+    return answer["text"], answer["tokens"]
+
+
 def check_text(engine: Engine) -> tuple[str, list[int]]:
     """What the engine continues the probe with, and the tokens.
 
     Raises:
         NonsenseError: if it isn't what any working model says.
     """
-    answer = engine.ask(text=PROBE_PROMPT, output=PROBE_TOKENS)
-    if PROBE_ANSWER not in answer["text"]:
-        raise NonsenseError(f"{engine.name} continues {PROBE_PROMPT!r} with {answer['text']!r}, without {PROBE_ANSWER!r}")
-    return answer["text"], answer["tokens"]
+    text, tokens = probe(engine)
+    if PROBE_ANSWER not in text:
+        raise NonsenseError(f"{engine.name} continues {PROBE_PROMPT!r} with {text!r}, without {PROBE_ANSWER!r}")
+    return text, tokens
 
 
 def check_agreement(one: Engine, other: Engine) -> str:
