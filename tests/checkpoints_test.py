@@ -7,7 +7,7 @@ lands on another step with probability ``e / step``, so that each of a layer's 4
 ``E|e| step``, with ``E|e| = sqrt(2 / pi)`` times its deviation. STEPS are relative to the values: of E4M3 at most 1/8 of
 a value; of INT8, by a scale of max / 127, 1/127 of the largest, which is about 4 deviations of a row.
 
-A module that takes another's scale, a group that is off by one or a nibble in the wrong place is off by ten times that.
+The bound is wide where activations are rounded: it catches a scale or a nibble in the wrong place, not a subtle error.
 """
 
 import math
