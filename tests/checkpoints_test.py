@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests import bounds, checkpoints_writer
-from tests.programs import run
+from tests.programs import execute, run
 
 TINY_LLAMA = Path(__file__).parents[1] / "third_party" / "models" / "tiny_llama"
 LAYERS = 3
@@ -71,25 +71,9 @@ def served(names: list[str], folder: Path, **llm: object) -> dict[str, dict]:
     }
     references = {name: str(path / "reference") for name, path in checkpoints.items()}
     reference = folder / "reference"
-    run_reference(dict(checkpoints=references, sequences=sequences), reference)
+    execute("checkpoints_reference.py", dict(checkpoints=references, sequences=sequences), reference)
     wanted = torch.load(reference)
     return {name: dict(ours=answers[name]["logprobs"], reference=wanted[name]) for name in names}
-
-
-def run_reference(request: dict, out: Path) -> None:
-    """As `run`, of a program whose result is no JSON."""
-    import json
-    import os
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        [sys.executable, *["-P"] * sys.flags.safe_path, *["-s"] * sys.flags.no_user_site,
-         str(Path(__file__).parent / "checkpoints_reference.py"), str(out)],
-        input=json.dumps(request), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-8000:]
 
 
 def assert_as_near_as_rounding_explains(name: str, result: dict) -> None:

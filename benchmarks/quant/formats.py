@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.quant import gguf_file
+from serving.checkpoint import read_json, read_safetensors_header
 
 
 class CacheError(RuntimeError):
@@ -109,13 +109,11 @@ class Cache:
 
 def weight_bytes(checkpoint: Path) -> int:
     """Bytes of weights that a decode step reads: all tensors, but of an embedding that isn't the output layer next to nothing."""
-    config = json.loads((checkpoint / "config.json").read_text())
+    config = read_json(checkpoint / "config.json")
     total = 0
     for file in checkpoint.glob("*.safetensors"):
-        with file.open("rb") as data:
-            header = json.loads(data.read(int.from_bytes(data.read(8), "little")))
-        for name, tensor in header.items():
-            if name == "__metadata__" or (name.endswith("embed_tokens.weight") and not config.get("tie_word_embeddings")):
+        for name, tensor in read_safetensors_header(file).items():
+            if name.endswith("embed_tokens.weight") and not config.get("tie_word_embeddings"):
                 continue
             begin, end = tensor["data_offsets"]
             total += end - begin
