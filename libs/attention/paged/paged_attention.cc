@@ -35,6 +35,10 @@ absl::Status CheckShape(const PagedAttentionArgs& args, int64_t value_head_dim) 
   if (value_head_dim < 1 || value_head_dim > kMaxHeadDim) {
     return Invalid("value_head_dim = ", value_head_dim, " is not in [1, ", kMaxHeadDim, "]");
   }
+  if (args.rope_dim < 0 || args.rope_dim > kMaxHeadDim - args.head_dim) {
+    return Invalid("rope_dim = ", args.rope_dim, " is not in [0, ", kMaxHeadDim, " - head_dim]");
+  }
+  if (args.rope_dim > 0 && args.kv_format) return Invalid("a quantised cache has no part of rope_dim = ", args.rope_dim);
   if (!std::isfinite(args.scale)) return Invalid("scale = ", args.scale, " is not finite");
   if (args.kv_format && *args.kv_format != quant::Format::kI8 && *args.kv_format != quant::Format::kE4M3 &&
       *args.kv_format != quant::Format::kE5M2) {
@@ -74,8 +78,10 @@ absl::Status CheckSequence(const PagedAttentionArgs& args, int64_t seq, int64_t 
   if (query_begin < 0) return Invalid("query_starts[", seq, "] = ", query_begin, " is negative");
   if (kv_len < 0) return Invalid("kv_lens[", seq, "] = ", kv_len, " is negative");
   if (num_queries > 0 && (args.q == nullptr || args.out == nullptr)) return Invalid("q or out is null");
+  if (num_queries > 0 && args.rope_dim > 0 && args.q_rope == nullptr) return Invalid("q_rope is null");
   if (num_queries == 0 || kv_len == 0) return absl::OkStatus();
   if (args.k == nullptr || args.v == nullptr) return Invalid("k or v is null");
+  if (args.rope_dim > 0 && args.k_rope == nullptr) return Invalid("k_rope is null");
   if (args.block_table == nullptr) return absl::OkStatus();
   const int64_t used = (kv_len + args.block_size - 1) / args.block_size;
   if (used > args.block_table_stride) {
@@ -114,7 +120,7 @@ absl::Status MakeTasks(const PagedAttentionArgs& args, Plan& plan) {
           task.chunk_begin = keys.begin / kChunk;
           task.chunk_end = (keys.end + kChunk - 1) / kChunk;
           // Four more rows' worth for reading, widening and transposing the keys.
-          plan.work += static_cast<double>(keys.end - keys.begin) * (tile.row_end - tile.row_begin + 4) * 2 * args.head_dim;
+          plan.work += static_cast<double>(keys.end - keys.begin) * (tile.row_end - tile.row_begin + 4) * (2 * args.head_dim + args.rope_dim);
         }
         plan.tasks.push_back(task);
       }

@@ -6,6 +6,8 @@
 //   out[t, h, :] = sum_j p_j * v[j, g, :],   p = softmax_j(scale * q[t, h, :] · k[j, g, :])   over the visible keys j,
 //   lse[t, h]    = log sum_j exp(scale * q[t, h, :] · k[j, g, :]),   g = h / (num_heads / num_kv_heads)
 //
+// Queries and keys may be in two parts that lie apart, as latent attention has them: q = [q | q_rope], k = [k | k_rope].
+//
 // One call takes any mix of prefill, chunked prefill and decode sequences. Sequence s has query tokens
 // [query_starts[s], query_ends[s]) and keys at positions 0 .. kv_lens[s] - 1. Query i of Q sits at position
 // p = kv_lens[s] - Q + i (right-down alignment) and sees key j if
@@ -38,12 +40,15 @@ struct PagedAttentionArgs {
   int64_t num_seqs = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;     // divides num_heads
-  int64_t head_dim = 0;         // of q and k: 1 .. 1024
+  int64_t head_dim = 0;         // of q and k: 1 .. 1024, with rope_dim
+  int64_t rope_dim = 0;         // of q_rope and k_rope; 0 = there are none
   int64_t value_head_dim = 0;   // of v and out: 1 .. 1024; 0 = head_dim
 
   // All strides are in elements; the head dimension itself is contiguous.
   const void* q = nullptr;  // row of (token, head) at token * q_token_stride + head * q_head_stride
   int64_t q_token_stride = 0, q_head_stride = 0;
+  const void* q_rope = nullptr;
+  int64_t q_rope_token_stride = 0, q_rope_head_stride = 0;
 
   // Key (or value) at position j of sequence s:
   //   paged       block_table[s][j / block_size] * block_stride + (j % block_size) * token_stride + kv_head * head_stride
@@ -52,8 +57,10 @@ struct PagedAttentionArgs {
   int64_t k_block_stride = 0, k_token_stride = 0, k_head_stride = 0;
   const void* v = nullptr;
   int64_t v_block_stride = 0, v_token_stride = 0, v_head_stride = 0;
+  const void* k_rope = nullptr;
+  int64_t k_rope_block_stride = 0, k_rope_token_stride = 0, k_rope_head_stride = 0;
 
-  std::optional<quant::Format> kv_format = {};  // of a quantised cache: kI8, kE4M3 or kE5M2, a byte each
+  std::optional<quant::Format> kv_format = {};  // of a quantised cache: kI8, kE4M3 or kE5M2, a byte each; not with rope_dim
   KvScales k_scales = {}, v_scales = {};        // of a quantised cache only
 
   const int32_t* block_table = nullptr;  // [num_seqs, block_table_stride], or null = contiguous

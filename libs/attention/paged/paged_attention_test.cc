@@ -79,6 +79,28 @@ TEST_P(PagedAttentionTest, LongContextIsBitEqualHoweverItIsSplit) {
   }
 }
 
+// A score is one chain of products, wherever its operands lie.
+TEST_P(PagedAttentionTest, KeysInTwoPartsGiveTheSameBits) {
+  for (const Case& c : Cases()) {
+    for (DType type : kTypes) {
+      AttentionProblem whole = Make(c, type, 11);
+      ASSERT_TRUE(PagedAttention(whole.args, pool_).ok());
+      for (int64_t rope : {int64_t{1}, c.head_dim / 3, c.head_dim / 2, c.head_dim - 1}) {
+        if (rope < 1 || rope >= c.head_dim) continue;
+        AttentionProblem parts = Make(c, type, 11);
+        parts.SplitRope(rope);
+        const absl::Status status = PagedAttention(parts.args, pool_);
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(parts.out, whole.out) << c.name << " " << quant::Name(type) << ", " << rope << " of " << c.head_dim;
+        ASSERT_EQ(std::memcmp(parts.lse.data(), whole.lse.data(), whole.lse.size() * sizeof(float)), 0);
+        if (rope == c.head_dim / 3) {
+          ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(parts, c.name));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(PagedAttentionTest, ExplicitMaskHidesKeysEvenIfTheyAreNan) {
   for (DType type : kTypes) {
     for (int64_t window_right : {-1, 0}) {
@@ -210,6 +232,10 @@ TEST(PagedAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
   EXPECT_TRUE(has(message([](auto& a) { a.num_heads = 5; }), "num_heads = 5 is not a positive multiple of num_kv_heads = 2"));
   EXPECT_TRUE(has(message([](auto& a) { a.head_dim = 0; }), "head_dim = 0"));
   EXPECT_TRUE(has(message([](auto& a) { a.value_head_dim = 2000; }), "value_head_dim = 2000"));
+  EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 1000; }), "rope_dim = 1000 is not in [0, 1024 - head_dim]"));
+  EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8; }), "q_rope is null"));
+  EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8, a.q_rope = a.q; }), "k_rope is null"));
+  EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8, a.kv_format = quant::Format::kI8; }), "a quantised cache has no part of rope_dim = 8"));
   EXPECT_TRUE(has(message([](auto& a) { a.scale = NAN; }), "scale"));
   EXPECT_TRUE(has(message([](auto& a) { a.block_size = 0; }), "block_size = 0"));
   EXPECT_TRUE(has(message([](auto& a) { a.num_blocks = 1; }), "is not in [0, num_blocks = 1)"));

@@ -43,30 +43,29 @@ int64_t QueryOffset(const RowTile& tile, int64_t group, int64_t row, int64_t tok
   return (tile.query_begin + row / group) * token_stride + (tile.kv_head * group + row % group) * head_stride;
 }
 
-// The addresses of the keys [begin, end) of a tile, whose first key is a multiple of kTile.
+// The addresses of a tile's keys, values and second parts of keys.
+struct TileRows {
+  const char *keys[kTile] = {}, *values[kTile] = {}, *ropes[kTile] = {};
+};
+
+// Of the keys [begin, end) of a tile, whose first key is a multiple of kTile.
 template <typename K>
-HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, int64_t begin, int64_t end, const char** key_rows,
-                           const char** value_rows) {
+HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, int64_t begin, int64_t end, TileRows& rows) {
   const K* k = static_cast<const K*>(args.k) + tile.kv_head * args.k_head_stride;
   const K* v = static_cast<const K*>(args.v) + tile.kv_head * args.v_head_stride;
+  const K* r = args.rope_dim == 0 ? nullptr : static_cast<const K*>(args.k_rope) + tile.kv_head * args.k_rope_head_stride;
   const int32_t* blocks = args.block_table == nullptr ? nullptr : args.block_table + tile.seq * args.block_table_stride;
   for (int64_t key = begin; key < end;) {
-    int64_t run = end - key;  // keys that lie one token stride apart
-    const K *key_row, *value_row;
-    if (blocks == nullptr) {
-      key_row = k + (tile.kv_begin + key) * args.k_token_stride;
-      value_row = v + (tile.kv_begin + key) * args.v_token_stride;
-    } else {
-      const int64_t block = blocks[key / args.block_size], slot = key % args.block_size;
-      run = std::min(run, args.block_size - slot);
-      key_row = k + block * args.k_block_stride + slot * args.k_token_stride;
-      value_row = v + block * args.v_block_stride + slot * args.v_token_stride;
+    int64_t run = end - key, block = 0, token = tile.kv_begin + key;  // keys that lie one token stride apart
+    if (blocks != nullptr) {
+      block = blocks[key / args.block_size];
+      token = key % args.block_size;
+      run = std::min(run, args.block_size - token);
     }
-    for (const int64_t run_end = key + run; key < run_end; ++key) {
-      key_rows[key % kTile] = reinterpret_cast<const char*>(key_row);
-      value_rows[key % kTile] = reinterpret_cast<const char*>(value_row);
-      key_row += args.k_token_stride;
-      value_row += args.v_token_stride;
+    for (const int64_t run_end = key + run; key < run_end; ++key, ++token) {
+      rows.keys[key % kTile] = reinterpret_cast<const char*>(k + block * args.k_block_stride + token * args.k_token_stride);
+      rows.values[key % kTile] = reinterpret_cast<const char*>(v + block * args.v_block_stride + token * args.v_token_stride);
+      if (r != nullptr) rows.ropes[key % kTile] = reinterpret_cast<const char*>(r + block * args.k_rope_block_stride + token * args.k_rope_token_stride);
     }
   }
 }
@@ -91,30 +90,48 @@ HWY_INLINE void ReadableRows(const char* const* cached, int64_t first, int64_t l
   }
 }
 
+// Entries outside [first, last) become copies of the nearest.
+HWY_INLINE void RepeatOutside(const char** rows, int64_t first, int64_t last) {
+  std::fill(rows, rows + first, rows[first]);
+  std::fill(rows + last, rows + kTile, rows[last - 1]);
+}
+
+// out[0:dim] = in * factor(d); writes up to a whole vector behind.
+template <typename T, typename Factor>
+HWY_INLINE void ScaleQuery(const T* in, int64_t dim, float* HWY_RESTRICT out, const Factor& factor) {
+  for (int64_t d = 0; d < dim; d += kLanes) {
+    const size_t count = std::min<int64_t>(kLanes, dim - d);
+    hn::StoreU(hn::Mul(fv::LoadF32(DF(), in + d, count), factor(d, count)), DF(), out + d);
+  }
+}
+
 // Per-token scales of K multiply the scores before the softmax, those of V the probabilities after it. Scales per channel are in q, or come
 // with the output.
 template <typename K>
 void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, const KeyRange& range, Scratch& scratch, const Partial& out) {
-  const int64_t rows = tile.row_end - tile.row_begin, stride = ValueStride(args.value_head_dim);
+  const int64_t rows = tile.row_end - tile.row_begin, stride = ValueStride(args.value_head_dim), dim = args.head_dim + args.rope_dim;
   std::fill(out.max, out.max + rows, kNone);
   std::fill(out.sum, out.sum + rows, 0.0f);
   std::memset(out.values, 0, rows * stride * sizeof(float));
 
-  const char *key_rows[kTile] = {}, *value_rows[kTile] = {}, *next_keys[kTile] = {}, *next_values[kTile] = {};
+  TileRows located, next;
   HWY_ALIGN float k_scales[kTile] = {}, v_scales[kTile] = {};
   for (int64_t begin = range.begin / kTile * kTile; begin < range.end; begin += kTile) {
     const int64_t first = std::max(range.begin, begin) - begin, last = std::min(range.end, begin + kTile) - begin;
-    if (begin <= range.begin) LocateKeys<K>(args, tile, begin + first, begin + last, key_rows, value_rows);
-    PrefetchRows(value_rows + first, last - first, args.value_head_dim * sizeof(K));
+    if (begin <= range.begin) LocateKeys<K>(args, tile, begin + first, begin + last, located);
+    PrefetchRows(located.values + first, last - first, args.value_head_dim * sizeof(K));
     // Keys outside the range are not touched; their scores, of a copy of some other key, are then hidden.
     const char* keys[kTile];
-    ReadableRows<K>(key_rows, first, last, args.head_dim, scratch.decoded_keys, keys);
-    std::fill(keys, keys + first, keys[first]);
-    std::fill(keys + last, keys + kTile, keys[last - 1]);
+    ReadableRows<K>(located.keys, first, last, args.head_dim, scratch.decoded_keys, keys);
+    RepeatOutside(keys, first, last);
 
     TransposeKeys<RowType<K>>(keys, args.head_dim, scratch.keys);
+    if (args.rope_dim > 0) {
+      RepeatOutside(located.ropes, first, last);
+      TransposeKeys<RowType<K>>(located.ropes, args.rope_dim, scratch.keys + args.head_dim * kTile);
+    }
     std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
-    MultiplyRows<kRegisterRows>(rows, scratch.q, args.head_dim, scratch.keys, kTile, args.head_dim, scratch.scores, kTile);
+    MultiplyRows<kRegisterRows>(rows, scratch.q, dim, scratch.keys, kTile, dim, scratch.scores, kTile);
     if (args.k_scales.PerToken()) {
       GatherScales(args, tile, args.k_scales, begin + first, begin + last, k_scales);
       MultiplyByScales(rows, k_scales, scratch.scores);
@@ -133,14 +150,14 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
     }
     const bool more = begin + kTile < range.end;
     if (more) {
-      LocateKeys<K>(args, tile, begin + kTile, std::min(range.end, begin + 2 * kTile), next_keys, next_values);
-      PrefetchRows(next_keys, std::min(kTile, range.end - begin - kTile), args.head_dim * sizeof(K));
+      LocateKeys<K>(args, tile, begin + kTile, std::min(range.end, begin + 2 * kTile), next);
+      PrefetchRows(next.keys, std::min(kTile, range.end - begin - kTile), args.head_dim * sizeof(K));
     }
     const bool direct = rows <= kRegisterRows && stride == args.value_head_dim && std::all_of(visible, visible + rows, [&](const Visible& row) {
       return row.whole && row.begin == visible[0].begin && row.end == visible[0].end;
     });
     const char* values[kTile];
-    ReadableRows<K>(value_rows, first, last, args.value_head_dim, scratch.decoded_values, values);
+    ReadableRows<K>(located.values, first, last, args.value_head_dim, scratch.decoded_values, values);
     if (direct) {
       AddValuesDirect<RowType<K>>(rows, scratch.scores, values, visible[0].begin, visible[0].end, stride, out.values);
     } else {
@@ -149,10 +166,7 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
       }
       AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
     }
-    if (more) {
-      std::copy(next_keys, next_keys + kTile, key_rows);
-      std::copy(next_values, next_values + kTile, value_rows);
-    }
+    if (more) located = next;
   }
 }
 
@@ -217,7 +231,7 @@ template <typename T>
 void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_begin, int64_t chunk_end, float* partials) {
   const int64_t group = args.num_heads / args.num_kv_heads, rows = tile.row_end - tile.row_begin;
   const int64_t stride = ValueStride(args.value_head_dim), partial_floats = PartialFloats(rows, args.value_head_dim);
-  const int64_t key_floats = args.head_dim * kTile, q_floats = (rows * args.head_dim + 2 * kTile + 15) / 16 * 16;
+  const int64_t dim = args.head_dim + args.rope_dim, key_floats = dim * kTile, q_floats = (rows * dim + 2 * kTile + 15) / 16 * 16;
   Scratch scratch;
   const int64_t decoded_keys = kTile * DecodedStride(args.head_dim), decoded_values = kTile * DecodedStride(args.value_head_dim);
   const int64_t decoded_floats = args.kv_format ? (decoded_keys + decoded_values) / 2 : 0;
@@ -234,14 +248,16 @@ void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_b
   const KeyRange all = VisibleKeys(args, tile);
   for (int64_t r = 0; r < rows; ++r) {
     scratch.visible[r] = VisibleKeys(args, tile, tile.row_begin + r);
+    // Rows are dense: the next part, or row, overwrites what is written too much.
+    float* out = scratch.q + r * dim;
+    const VF scale = hn::Set(DF(), args.scale);
     const T* q = static_cast<const T*>(args.q) + QueryOffset(tile, group, tile.row_begin + r, args.q_token_stride, args.q_head_stride);
-    float* out = scratch.q + r * args.head_dim;
-    for (int64_t d = 0; d < args.head_dim; d += kLanes) {  // rows are dense: the next one overwrites what is written too much
-      const size_t count = std::min<int64_t>(kLanes, args.head_dim - d);
-      VF scale = hn::Set(DF(), args.scale);
-      if (args.k_scales.PerChannel()) scale = hn::Mul(scale, ChannelScales(args.k_scales, tile.kv_head, d, count));
-      hn::StoreU(hn::Mul(fv::LoadF32(DF(), q + d, count), scale), DF(), out + d);
-    }
+    ScaleQuery(q, args.head_dim, out, [&](int64_t d, size_t count) HWY_ATTR {
+      return args.k_scales.PerChannel() ? hn::Mul(scale, ChannelScales(args.k_scales, tile.kv_head, d, count)) : scale;
+    });
+    if (args.rope_dim == 0) continue;
+    const T* rope = static_cast<const T*>(args.q_rope) + QueryOffset(tile, group, tile.row_begin + r, args.q_rope_token_stride, args.q_rope_head_stride);
+    ScaleQuery(rope, args.rope_dim, out + args.head_dim, [&](int64_t, size_t) HWY_ATTR { return scale; });
   }
   const Partial merged = PartialAt(scratch.merged, rows, args.value_head_dim);
   std::fill(merged.max, merged.max + rows, kNone);

@@ -40,7 +40,7 @@ double LoadKv(const PagedAttentionArgs& args, const KvScales& scales, const void
 // Relative error of a probability, and of their sum.
 double RelativeError(const PagedAttentionArgs& args, const AttentionReferenceRow& row) {
   constexpr double u = 0x1p-24, exp_error = 0x1p-22;
-  const double score_error = (args.head_dim + 3) * u * row.score_magnitude;
+  const double score_error = (args.head_dim + args.rope_dim + 3) * u * row.score_magnitude;
   const double one_exp = u * (row.score_range + 2 * score_error) + exp_error;
   const double steps = row.visible_keys / 16.0 + 64;  // the maxima rise in steps whose sum is at most score_range
   return std::expm1(2 * score_error + one_exp + u * row.score_range + steps * (exp_error + u) + u);
@@ -67,10 +67,18 @@ AttentionReferenceRow AttentionReference(const PagedAttentionArgs& args, int64_t
     }
     const int64_t k = KeyOffset(args, seq, j, args.k_block_stride, args.k_token_stride) + kv_head * args.k_head_stride;
     double score = 0, magnitude = 0;
-    for (int64_t d = 0; d < args.head_dim; ++d) {
-      const double term = args.scale * quant::LoadScalar(args.type, args.q, q + d) * LoadKv(args, args.k_scales, args.k, k + d, seq, j, kv_head, d);
+    const auto add = [&](double term) {
       score += term;
       magnitude += std::fabs(term);
+    };
+    for (int64_t d = 0; d < args.head_dim; ++d) {
+      const double term = args.scale * quant::LoadScalar(args.type, args.q, q + d) * LoadKv(args, args.k_scales, args.k, k + d, seq, j, kv_head, d);
+      add(term);
+    }
+    const int64_t q_rope = (query_start + query) * args.q_rope_token_stride + head * args.q_rope_head_stride;
+    const int64_t k_rope = KeyOffset(args, seq, j, args.k_rope_block_stride, args.k_rope_token_stride) + kv_head * args.k_rope_head_stride;
+    for (int64_t d = 0; d < args.rope_dim; ++d) {
+      add(args.scale * quant::LoadScalar(args.type, args.q_rope, q_rope + d) * quant::LoadScalar(args.type, args.k_rope, k_rope + d));
     }
     keys.push_back(j);
     scores.push_back(score);

@@ -188,6 +188,27 @@ void AttentionProblem::Quantize(quant::Format format, TestScales k_kind, TestSca
   }
 }
 
+void AttentionProblem::SplitRope(int64_t dims) {
+  const int64_t size = quant::SizeOf(args.type), gap = 5;
+  // Rows lie one after the other in either memory, so a row's number tells where its second part goes.
+  const auto split = [&](std::vector<char>& from, int64_t row_stride, std::vector<char>& to) {
+    const int64_t rows = static_cast<int64_t>(from.size()) / (row_stride * size);
+    to.assign(rows * (dims + gap) * size, char{-1});
+    for (int64_t r = 0; r < rows; ++r) {
+      char* part = from.data() + (r * row_stride + args.head_dim - dims) * size;
+      std::copy(part, part + dims * size, to.data() + r * (dims + gap) * size);
+      std::fill(part, part + dims * size, char{-1});
+    }
+  };
+  split(q, args.q_head_stride, q_rope);
+  split(k, args.k_head_stride, k_rope);
+  args.q_rope = q_rope.data(), args.q_rope_head_stride = dims + gap, args.q_rope_token_stride = args.num_heads * (dims + gap);
+  args.k_rope = k_rope.data(), args.k_rope_head_stride = dims + gap, args.k_rope_token_stride = args.num_kv_heads * (dims + gap);
+  args.k_rope_block_stride = args.block_size * args.k_rope_token_stride;
+  args.head_dim -= dims;
+  args.rope_dim = dims;
+}
+
 char* AttentionProblem::Out(int64_t token, int64_t head) {
   return out.data() + (token * args.out_token_stride + head * args.out_head_stride) * quant::SizeOf(args.type);
 }

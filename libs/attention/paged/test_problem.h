@@ -30,12 +30,15 @@ struct AttentionProblem {
   // Turns K and V into codes and scales, random ones; scales that belong to no key are NaN, as are codes where the format has one.
   void Quantize(quant::Format format, TestScales k, TestScales v, uint32_t seed);
 
+  // Takes the last `dims` elements of queries and keys to memory of their own, leaving NaN.
+  void SplitRope(int64_t dims);
+
   char* Out(int64_t token, int64_t head);
   void PoisonOutput();
 
   PagedAttentionArgs args;
   std::vector<SequenceShape> shapes;
-  std::vector<char> q, k, v, out;
+  std::vector<char> q, k, v, out, q_rope, k_rope;
   std::vector<float> lse, k_scales, v_scales;
   std::vector<int32_t> block_table;
   std::vector<int64_t> query_ends, kv_lens;
