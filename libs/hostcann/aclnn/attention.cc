@@ -12,7 +12,7 @@ namespace {
 void Refuse(std::initializer_list<std::pair<const char*, bool>> given) {
   for (const auto& [name, present] : given) {
     Require(!present, "argument `", name,
-            "` is given; hostcann's attention takes a quantised cache, but no quantised query or output, no offsets, rope, prefix and padding");
+            "` is given; hostcann's attention takes a quantised cache, but no quantised query or output, no offsets, prefix and padding");
   }
 }
 
@@ -30,6 +30,12 @@ AttentionCall WithScales(AttentionCall call, const std::optional<aclTensor>& bot
     call.key_scale = HalfOfScales(*both, 0), call.value_scale = HalfOfScales(*both, 1);
     call.key_scale_mode = call.value_scale_mode = mode;
   }
+  return call;
+}
+
+AttentionCall WithRope(AttentionCall call, const std::optional<aclTensor>& query, const std::optional<aclTensor>& key) {
+  Require(query.has_value() == key.has_value(), "query_rope and key_rope must be given together");
+  call.query_rope = query, call.key_rope = key;
   return call;
 }
 
@@ -108,21 +114,17 @@ ACLNN_PLAN(FusedInferAttentionScoreV2, FUSED_INPUTS, FUSED_SETTINGS, Raw(attenti
 ACLNN_PLAN(FusedInferAttentionScoreV3, FUSED_INPUTS, OptRaw(query_rope), OptRaw(key_rope), OptRaw(key_rope_antiquant_scale),
            FUSED_SETTINGS, Raw(attention_out), OptRaw(softmax_lse)) {
   Refuse({FUSED_REFUSED,
-          {"query_rope", !!query_rope},
-          {"key_rope", !!key_rope},
           {"key_rope_antiquant_scale", !!key_rope_antiquant_scale}});
-  return PlanAttention(ForInference(FUSED_CALL));
+  return PlanAttention(WithRope(ForInference(FUSED_CALL), query_rope, key_rope));
 }
 ACLNN_PLAN(FusedInferAttentionScoreV4, FUSED_INPUTS, OptRaw(query_rope), OptRaw(key_rope), OptRaw(dequant_scale_key_rope),
            OptRaw(dequant_scale_query), OptRaw(learnable_sink), FUSED_SETTINGS, I64(query_quant_mode), Raw(attention_out),
            OptRaw(softmax_lse)) {
   Refuse({FUSED_REFUSED,
-          {"query_rope", !!query_rope},
-          {"key_rope", !!key_rope},
           {"dequant_scale_key_rope", !!dequant_scale_key_rope},
           {"dequant_scale_query", !!dequant_scale_query},
           {"learnable_sink", !!learnable_sink}});
-  return PlanAttention(ForInference(FUSED_CALL));
+  return PlanAttention(WithRope(ForInference(FUSED_CALL), query_rope, key_rope));
 }
 
 // The only one on Ascend950.
@@ -130,14 +132,12 @@ ACLNN_PLAN(FusedInferAttentionScoreV5, FUSED_INPUTS, OptRaw(query_rope), OptRaw(
            OptRaw(dequant_scale_query), OptRaw(learnable_sink), OptRaw(q_start_idx), OptRaw(kv_start_idx), FUSED_SETTINGS,
            I64(query_quant_mode), I64(pse_type), Raw(attention_out), OptRaw(softmax_lse)) {
   Refuse({FUSED_REFUSED,
-          {"query_rope", !!query_rope},
-          {"key_rope", !!key_rope},
           {"dequant_scale_key_rope", !!dequant_scale_key_rope},
           {"dequant_scale_query", !!dequant_scale_query},
           {"learnable_sink", !!learnable_sink},
           {"q_start_idx", !!q_start_idx},
           {"kv_start_idx", !!kv_start_idx}});
-  return PlanAttention(ForInference(FUSED_CALL));
+  return PlanAttention(WithRope(ForInference(FUSED_CALL), query_rope, key_rope));
 }
 
 // What a captured graph reserves before the lengths are known. No workspace here, whatever they are.

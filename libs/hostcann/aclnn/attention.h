@@ -22,6 +22,7 @@ enum class SparseMode : int64_t {
 struct AttentionCall {
   aclTensor query;
   std::vector<aclTensor> keys, values;  // one, or one per sequence
+  std::optional<aclTensor> query_rope = {}, key_rope = {};  // the second parts of queries and keys, of latent attention: both or none
   std::optional<aclTensor> mask = {};   // nonzero = hidden; only modes 0 and 1 read it
   std::optional<aclTensor> block_table = {};
   std::optional<IntList> query_lengths = {}, key_lengths = {};

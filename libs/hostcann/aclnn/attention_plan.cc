@@ -181,6 +181,15 @@ class Planner {
     out_ = ViewOf("attention_out", call.out, out_layout, call.num_heads);
     Require(out_.batch == query_.batch && out_.tokens == query_.tokens && out_.heads == query_.heads, "attention_out has shape ",
             ToString(call.out.sizes), ", which doesn't fit query ", ToString(call.query.sizes), " in layout ", call.layout);
+    if (call.query_rope) {
+      query_rope_ = ViewOf("query_rope", *call.query_rope, layout_, call.num_heads);
+      Require(call.query_rope->dtype == call.query.dtype && call.key_rope->dtype == call.query.dtype, "query_rope is ",
+              DTypeName(call.query_rope->dtype), " and key_rope ", DTypeName(call.key_rope->dtype), "; both must be query's ",
+              DTypeName(call.query.dtype));
+      Require(query_rope_.batch == query_.batch && query_rope_.tokens == query_.tokens && query_rope_.heads == query_.heads,
+              "query_rope has shape ", ToString(call.query_rope->sizes), "; it must be query's, ", ToString(call.query.sizes),
+              ", but for the last dimension");
+    }
     const auto type = KernelType(call.query.dtype);
     Require(type && call.out.dtype == call.query.dtype, "query is ", DTypeName(call.query.dtype), " and attention_out ",
             DTypeName(call.out.dtype), "; both must be the same of float32, float16, bfloat16");
@@ -249,6 +258,11 @@ class Planner {
         .type = type_, .num_heads = call_.num_heads, .num_kv_heads = kv_heads_, .head_dim = query_.dim, .value_head_dim = out_.dim};
     a.q = Offset(query_.data, i * query_.batch_stride, size);
     a.q_token_stride = query_.token_stride, a.q_head_stride = query_.head_stride;
+    if (call_.query_rope) {
+      a.rope_dim = query_rope_.dim;
+      a.q_rope = Offset(query_rope_.data, i * query_rope_.batch_stride, size);
+      a.q_rope_token_stride = query_rope_.token_stride, a.q_rope_head_stride = query_rope_.head_stride;
+    }
     a.out = Offset(out_.data, i * out_.batch_stride, size);
     a.out_token_stride = out_.token_stride, a.out_head_stride = out_.head_stride;
     a.scale = static_cast<float>(call_.scale);
@@ -313,10 +327,14 @@ class Planner {
                 v = CacheOf("value", call_.values[0], kv_heads_, call_.block_size);
     Require(k.dim == query_.dim && v.dim == out_.dim && k.blocks == v.blocks, "key has ", k.blocks, " blocks of head size ", k.dim,
             " and value ", v.blocks, " of ", v.dim, "; query has head size ", query_.dim, " and attention_out ", out_.dim);
+    const Cache rope = call_.key_rope ? CacheOf("key_rope", *call_.key_rope, kv_heads_, call_.block_size) : Cache();
+    Require(rope.dim == query_rope_.dim && (rope.dim == 0 || rope.blocks == k.blocks), "key_rope has ", rope.blocks, " blocks of head size ",
+            rope.dim, "; key has ", k.blocks, " and query_rope head size ", query_rope_.dim);
     const int64_t capacity = table.sizes[1] * call_.block_size;
     SetScales(capacity, k.blocks);
     const auto fill = [&](PagedAttentionArgs& a, int64_t first) {
       a.k = k.data, a.k_block_stride = k.block_stride, a.k_token_stride = k.token_stride, a.k_head_stride = k.head_stride;
+      a.k_rope = rope.data, a.k_rope_block_stride = rope.block_stride, a.k_rope_token_stride = rope.token_stride, a.k_rope_head_stride = rope.head_stride;
       a.v = v.data, a.v_block_stride = v.block_stride, a.v_token_stride = v.token_stride, a.v_head_stride = v.head_stride;
       a.block_table = static_cast<const int32_t*>(table.data()) + first * table.strides[0];
       a.block_table_stride = table.strides[0], a.block_size = call_.block_size, a.num_blocks = k.blocks;
@@ -342,6 +360,10 @@ class Planner {
               ToString(call_.query.sizes), " with ", kv_heads_, " key heads in layout ", call_.layout);
     }
     const bool listed = ks.size() > 1;
+    const View rope = call_.key_rope ? ViewOf("key_rope", *call_.key_rope, layout_, kv_heads_) : View();
+    Require(!call_.key_rope || (!listed && rope.dim == query_rope_.dim && rope.tokens == ks[0].tokens && rope.batch == ks[0].batch && rope.heads == kv_heads_),
+            "key_rope has shape ", call_.key_rope ? ToString(call_.key_rope->sizes) : "", "; it must be key's, ", ToString(call_.keys[0].sizes),
+            ", but for the last dimension, which is query_rope's, and there may be one key only");
     Require(listed ? static_cast<int64_t>(ks.size()) == batches_ : packed_ || ks[0].batch == batches_, "there are ", ks.size(),
             " keys of batch ", ks[0].batch, "; the batch is ", batches_);
     Require(!packed_ || call_.key_lengths, "actual_seq_lengths_kv is missing; layout ", call_.layout, " needs it");
@@ -365,6 +387,9 @@ class Planner {
       a.v = Offset(v.data, batch * v.batch_stride + begin_of(i) * v.token_stride, size);
       a.k_token_stride = k.token_stride, a.k_head_stride = k.head_stride;
       a.v_token_stride = v.token_stride, a.v_head_stride = v.head_stride;
+      if (!call_.key_rope) return;
+      a.k_rope = Offset(rope.data, batch * rope.batch_stride + begin_of(i) * rope.token_stride, size);
+      a.k_rope_token_stride = rope.token_stride, a.k_rope_head_stride = rope.head_stride;
     };
     PlanSequences(fill, keys_of);
   }
@@ -378,6 +403,7 @@ class Planner {
       KernelCall whole{.args = Base(0)};
       if (!packed_) {
         whole.args.q_token_stride = query_.batch_stride;
+        whole.args.q_rope_token_stride = query_rope_.batch_stride;
         whole.args.out_token_stride = out_.batch_stride;
       }
       fill(whole.args, 0);
@@ -411,7 +437,7 @@ class Planner {
   quant::DType type_ = quant::DType::kF32;
   std::optional<quant::Format> format_;  // of a quantised cache
   CacheScales key_scales_, value_scales_;
-  View query_, out_;
+  View query_, query_rope_, out_;
   std::vector<KernelCall> calls_;
 };
 

@@ -102,6 +102,46 @@ def test_softmax_lse_and_no_mask():
     close(lse.cpu()[..., 0], want[2], absolute=1e-5)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@strict_refuses("query", when=lambda dtype: dtype == torch.float32)
+@covers("FusedInferAttentionScoreV3")
+def test_latent_attention(dtype):
+    """Queries and keys in two parts, one key head, values that are the first part: over pages, a query each; and packed prompts."""
+    latent, rope, block, scale, lengths = 64, 16, 16, 0.1, [33, 1, 16, 70]
+    pages = [torch.full((20, block, width), math.nan, dtype=dtype) for width in (latent, rope)]
+    table = torch.randperm(20, generator=torch.Generator().manual_seed(1)).view(4, 5).to(torch.int32)
+    query, query_rope = floats(4, 1, HEADS, latent, dtype=dtype), floats(4, 1, HEADS, rope, dtype=dtype, seed=1)
+    wants = []
+    for s, n in enumerate(lengths):
+        key, key_rope = floats(n, 1, latent, dtype=dtype, seed=s + 2), floats(n, 1, rope, dtype=dtype, seed=s + 9)
+        for t in range(n):
+            pages[0][table[s, t // block], t % block], pages[1][table[s, t // block], t % block] = key[t, 0], key_rope[t, 0]
+        wants.append(reference(torch.cat([query[s], query_rope[s]], -1), torch.cat([key, key_rope], -1), key, scale=scale))
+    paged = {"block_table": table.npu(), "block_size": block, "actual_seq_lengths_kv": lengths, "num_key_value_heads": 1}
+    common = {"num_heads": HEADS, "scale": scale}
+    out, _ = torch_npu.npu_fused_infer_attention_score(
+        query.npu(), pages[0].npu(), pages[0].npu(), query_rope=query_rope.npu(), key_rope=pages[1].npu(), input_layout="BSND", **paged, **common
+    )
+    check(out.squeeze(1), [torch.cat(parts) for parts in zip(*wants)])
+
+    q, k = (floats(20, HEADS, latent + rope, dtype=dtype, seed=seed) for seed in (3, 4))
+    v = floats(20, HEADS, latent, dtype=dtype, seed=5)
+    ends, starts = [7, 20], [0, 7]
+    q_parts, k_parts = ([part.contiguous().npu() for part in t.split([latent, rope], -1)] for t in (q, k))
+    out, _ = torch_npu.npu_fused_infer_attention_score(
+        q_parts[0], k_parts[0], v.npu(), query_rope=q_parts[1], key_rope=k_parts[1], input_layout="TND", actual_seq_lengths=ends,
+        actual_seq_lengths_kv=ends, num_key_value_heads=HEADS, sparse_mode=3, atten_mask=triangle().npu(), **common,
+    )
+    wants = [reference(q[a:b], k[a:b], v[a:b], hidden=causal(b - a, b - a), scale=scale) for a, b in zip(starts, ends)]
+    check(out, [torch.cat(parts) for parts in zip(*wants)])
+    for wrong, message in (({"query_rope": q_parts[1]}, "together"), ({"query_rope": q_parts[1][:5], "key_rope": k_parts[1]}, "query_rope")):
+        with pytest.raises(RuntimeError, match=message):
+            torch_npu.npu_fused_infer_attention_score(
+                q_parts[0], k_parts[0], v.npu(), input_layout="TND", actual_seq_lengths=ends, actual_seq_lengths_kv=ends,
+                num_key_value_heads=HEADS, **common, **wrong,
+            )
+
+
 @covers("FusedInferAttentionScoreV4", "FusedInferAttentionScoreV2", "FusedInferAttentionScoreV5")
 def test_other_versions():
     batch = Paged([4, 1], [9, 30], torch.float16)
