@@ -1,4 +1,4 @@
-"""Other dense architectures than the default model's: tiny checkpoints with random weights, against transformers."""
+"""Other architectures than the default model's: tiny checkpoints with random weights, against transformers."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ MAX_TOKENS = 8
 PROMPTS = [[504], [504, 3575, 282, 4649, 314], list(range(1000, 1150)), [30, 31, 32] * 7]
 
 
-ARCHITECTURES = ["llama", "qwen2", "qwen3"]
+ARCHITECTURES = ["deepseek_v3", "llama", "qwen2", "qwen3", "qwen3_moe"]
 
 
 @pytest.fixture(scope="module")

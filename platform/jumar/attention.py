@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from vllm.config import get_current_vllm_config_or_none
@@ -45,6 +45,33 @@ def compressed_causal_mask(device: torch.device) -> torch.Tensor:
     """int8 [2048, 2048], ones above the diagonal."""
     ones = torch.ones(COMPRESSED_MASK_SIZE, COMPRESSED_MASK_SIZE, dtype=torch.int8)
     return ones.triu(1).to(device)
+
+
+def fused_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor, with_lse: bool = False, **arguments: Any
+) -> torch.Tensor:
+    """torch_npu's fused inference attention into ``out``, also while a graph is captured.
+
+    Args:
+        with_lse: ask for the log-sum-exp of the scores, which layout TND has.
+        arguments: as of torch_npu.npu_fused_infer_attention_score.
+
+    Returns:
+        fp32 [tokens, heads, 1] if asked for, else of no meaning.
+    """
+    import torch_npu
+
+    operands = (query, key, value)
+    workspace = None
+    if torch.npu.is_current_stream_capturing():
+        # A captured call is issued again with other lengths, and may not allocate then.
+        workspace = torch_npu._npu_fused_infer_attention_score_get_max_workspace(*operands, **arguments)
+    shape = (*query.shape[:2], 1) if with_lse else (1,)
+    lse = torch.empty(shape, dtype=torch.float32, device=query.device)
+    torch_npu.npu_fused_infer_attention_score.out(
+        *operands, softmax_lse_flag=with_lse, **arguments, workspace=workspace, out=[out, lse]
+    )
+    return lse
 
 
 @register_backend(AttentionBackendEnum.CUSTOM, "jumar.attention.AscendAttentionBackend")
@@ -109,6 +136,10 @@ class AscendMetadata:
     slot_mapping: torch.Tensor  # int64 [tokens]
     causal: bool
     single_queries: bool = False  # one token of every request: a decode
+
+    def graph_lengths(self) -> dict[str, list[int]]:
+        """The host lengths of a captured decode step, under the operator's argument names."""
+        return dict(actual_seq_lengths=self.query_ends, actual_seq_lengths_kv=self.kv_lens)
 
 
 class AscendMetadataBuilder(AttentionMetadataBuilder[AscendMetadata]):
@@ -231,8 +262,6 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         """Attention of query [tokens, heads, head_size] over the cache, into ``output``."""
         if attn_metadata is None:  # the profiling run has no cache yet
             return output.zero_()
-        import torch_npu
-
         quantised = {}
         if self.quantizer is None:
             key_cache, value_cache = self._split_cache(kv_cache)
@@ -264,14 +293,7 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
             **quantised,
             **mask,
         )
-        workspace = None
-        if torch.npu.is_current_stream_capturing():
-            # A captured call is issued again with other lengths, and may not allocate then.
-            workspace = torch_npu._npu_fused_infer_attention_score_get_max_workspace(*operands, **arguments)
-        softmax_lse = torch.empty(1, dtype=torch.float32, device=query.device)
-        torch_npu.npu_fused_infer_attention_score.out(
-            *operands, **arguments, workspace=workspace, out=[out, softmax_lse]
-        )
+        fused_attention(*operands, out, **arguments)
         return output
 
     def _mask(self, metadata: AscendMetadata, device: torch.device) -> dict:

@@ -69,4 +69,4 @@ def attention_lengths(context: ForwardContext) -> dict[str, list[int]]:
             f"graphs over {len(distinct)} KV cache groups are not supported on npu; use --enforce-eager"
         )
     (metadata,) = distinct.values()
-    return dict(actual_seq_lengths=metadata.query_ends, actual_seq_lengths_kv=metadata.kv_lens)
+    return metadata.graph_lengths()

@@ -12,6 +12,8 @@ from vllm.model_executor.layers.activation import SiluAndMul
 from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
 
+from jumar.moe import AscendUnquantizedFusedMoEMethod
+
 
 class AscendRMSNorm(RMSNorm):
     """``x / sqrt(mean(x^2) + eps) * weight``, optionally of ``x + residual``."""
@@ -48,21 +50,24 @@ class AscendRotaryEmbedding(RotaryEmbedding):
             return self.forward_native(positions, query, key)
         import torch_npu
 
-        return torch_npu.npu_mrope(
+        # The operator wants a token's heads in one row; latent attention has them apart.
+        query_out, key_out = torch_npu.npu_mrope(
             positions.flatten(),
-            query.contiguous(),
-            key.contiguous(),
+            query.reshape(len(query), -1).contiguous(),
+            key.reshape(len(key), -1).contiguous(),
             self._match_cos_sin_cache_dtype(query),
             self.head_size,
             mrope_section=[0, 0, 0],
             rotary_mode="half" if self.is_neox_style else "interleave",
         )
+        return query_out.view(query.shape), key_out.view(key.shape)
 
 
 REPLACEMENTS: dict[str, type[CustomOp]] = {
     "RMSNorm": AscendRMSNorm,
     "SiluAndMul": AscendSiluAndMul,
     "RotaryEmbedding": AscendRotaryEmbedding,
+    "UnquantizedFusedMoEMethod": AscendUnquantizedFusedMoEMethod,
 }
 
 

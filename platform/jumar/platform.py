@@ -14,6 +14,8 @@ from jumar import devices, quantization
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.v1.attention.backends.mla.prefill.base import MLAPrefillBackend
+    from vllm.v1.attention.backends.mla.prefill.selector import MLAPrefillSelectorConfig
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
     from vllm.v1.attention.selector import AttentionSelectorConfig
 
@@ -122,8 +124,10 @@ class AscendPlatform(Platform):
         num_heads: int | None = None,
     ) -> str:
         from jumar.attention import AscendAttentionBackend
+        from jumar.mla import AscendMLABackend
 
-        reasons = AscendAttentionBackend.validate_configuration(
+        backend = AscendMLABackend if attn_selector_config.use_mla else AscendAttentionBackend
+        reasons = backend.validate_configuration(
             device_capability=None, **attn_selector_config._asdict()
         )
         if reasons:
@@ -131,7 +135,13 @@ class AscendPlatform(Platform):
                 f"attention of this model is not supported on {cls.device_name}: {'; '.join(reasons)} "
                 f"({attn_selector_config})"
             )
-        return "jumar.attention.AscendAttentionBackend"
+        return f"{backend.__module__}.{backend.__qualname__}"
+
+    @classmethod
+    def get_mla_prefill_backend_cls(cls, mla_selector_config: MLAPrefillSelectorConfig) -> type[MLAPrefillBackend]:
+        from jumar.mla import AscendMLAPrefill
+
+        return AscendMLAPrefill
 
     @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:

@@ -60,6 +60,9 @@ _ARCHITECTURES = {
         norm_topk_prob=True,
         routed_scaling_factor=1.0,
         num_nextn_predict_layers=0,
+        # Of the released checkpoints' config.json; transformers always does this, vLLM only if it says so.
+        topk_method="noaux_tc",
+        scoring_func="sigmoid",
     ),
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

@@ -25,7 +25,8 @@ from vllm.model_executor.parameter import (
 )
 
 from jumar.quantization import formats
-from jumar.quantization.layout import per_channel, put, to_nz
+from jumar.quantization.layout import per_channel, put
+from jumar.weights import to_nz
 
 E4M3 = torch.float8_e4m3fn
 _SCALES = {"tensor": PerTensorScaleParameter, "channel": ChannelQuantScaleParameter, "block": BlockQuantScaleParameter}

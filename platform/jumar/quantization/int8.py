@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from vllm.model_executor.kernels.linear import Int8ScaledMMLinearKernel, Int8ScaledMMLinearLayerConfig
 
-from jumar.quantization.layout import per_channel, put, to_nz
+from jumar.quantization.layout import per_channel, put
+from jumar.weights import to_nz
 
 INT8_MIN, INT8_MAX = -128, 127
 

@@ -6,18 +6,6 @@ import torch
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.utils import replace_parameter
 
-from jumar.weights import FRACTAL_NZ
-
-
-def to_nz(weight: torch.Tensor) -> torch.Tensor:
-    """``weight``, a matrix or a stack of them, in the fractal NZ format; where that can't be, as it is."""
-    import torch_npu
-
-    # torch_npu keeps to ND formats unless it is told otherwise, and says so in a warning only.
-    torch.npu.config.allow_internal_format = True
-    weight = weight.contiguous()
-    return weight if weight.dtype == torch.float32 else torch_npu.npu_format_cast(weight, FRACTAL_NZ)
-
 
 def put(layer: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
     """Makes ``value`` the layer's parameter ``name``, or takes it away."""

@@ -25,7 +25,8 @@ from vllm.model_executor.parameter import (
 )
 
 from jumar.quantization.int8 import multiply_dynamic, multiply_static
-from jumar.quantization.layout import per_channel, put, refuse_experts, to_nz
+from jumar.quantization.layout import per_channel, put, refuse_experts
+from jumar.weights import to_nz
 from jumar.quantization.names import FUSED, one_type, unfused
 
 NAME = "ascend"

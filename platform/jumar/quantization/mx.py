@@ -12,7 +12,8 @@ from vllm.model_executor.kernels.linear import (
 from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
 
 from jumar.quantization import formats
-from jumar.quantization.layout import put, to_nz
+from jumar.quantization.layout import put
+from jumar.weights import to_nz
 
 GROUP = 32
 # The eight magnitudes of E2M1 by code; bit 3 is the sign.

@@ -12,7 +12,8 @@ from vllm.model_executor.kernels.linear import MPLinearKernel, MPLinearLayerConf
 from vllm.scalar_type import scalar_types
 
 from jumar.quantization import formats
-from jumar.quantization.layout import put, to_nz
+from jumar.quantization.layout import put
+from jumar.weights import to_nz
 
 # Stored unsigned: by how much, if the checkpoint has no zero points.
 _TYPES = {scalar_types.uint4b8: 8, scalar_types.uint8b128: 128, scalar_types.uint4: 0, scalar_types.uint8: 0}

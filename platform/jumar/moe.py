@@ -1,0 +1,162 @@
+"""Mixture of experts on torch_npu's routing and grouped products.
+
+    route     the experts of each token and their weights             npu_moe_gating_top_k
+    dispatch  a row for each pair of token and expert, by expert      npu_moe_init_routing_v2
+    compute   down(silu(gate(x)) * up(x)), all experts at once        npu_grouped_matmul, npu_swiglu
+    combine   the weighted sum of a token's rows                      npu_moe_finalize_routing
+
+No length is read on the host, so that all of it can be captured in a graph: how many rows an expert has stays on the device.
+vLLM's routers call kernels of CUDA's; a method that is "monolithic" routes by itself.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+from vllm.model_executor.layers.fused_moe.config import FUSED_MOE_UNQUANTIZED_CONFIG, FusedMoEConfig, FusedMoEQuantConfig
+from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
+
+from jumar.weights import NZ_DTYPES, to_nz
+
+if TYPE_CHECKING:
+    from vllm.model_executor.layers.fused_moe import RoutedExperts
+
+# Values of npu_moe_gating_top_k's norm_type and group_select_mode, and of npu_moe_finalize_routing's drop_pad_mode.
+SOFTMAX, SIGMOID = 0, 1
+BEST_OF_GROUP, BEST_TWO_OF_GROUP = 0, 1
+PLACES_BY_TOKEN = 2
+
+
+def route(layer: RoutedExperts, x: torch.Tensor, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights, fp32 [tokens, k], and experts, int32 [tokens, k], of hidden states x [tokens, hidden] with router logits [tokens, experts].
+
+    Softmax or sigmoid of the logits; with a correction bias the biased scores decide who is chosen, the others how much it counts.
+    With groups of experts, only those of the best groups compete: by their best expert, or with a bias by the sum of the best two.
+    """
+    import torch_npu
+
+    if layer.custom_routing_function is not None:
+        weights, experts = layer.custom_routing_function(
+            hidden_states=x, gating_output=logits, topk=layer.top_k, renormalize=layer.renormalize
+        )
+        return weights.float(), experts.to(torch.int32)
+    bias = layer.e_score_correction_bias
+    grouped = layer.use_grouped_topk and layer.num_expert_group > 1
+    weights, experts, _ = torch_npu.npu_moe_gating_top_k(
+        logits,
+        layer.top_k,
+        bias=None if bias is None else bias.to(logits.dtype),
+        k_group=layer.topk_group if grouped else 1,
+        group_count=layer.num_expert_group if grouped else 1,
+        group_select_mode=BEST_OF_GROUP if bias is None else BEST_TWO_OF_GROUP,
+        norm_type=SOFTMAX if layer.scoring_func == "softmax" else SIGMOID,
+    )
+    weights = weights.float()
+    if layer.scoring_func == "softmax" and layer.renormalize:
+        weights = weights / weights.sum(-1, keepdim=True)
+    elif layer.scoring_func == "sigmoid" and not layer.renormalize:  # the operator always does it for sigmoids
+        weights = logits.float().sigmoid().gather(1, experts.long())
+    if layer.routed_scaling_factor != 1.0:
+        weights = weights * layer.routed_scaling_factor
+    return weights, experts
+
+
+class ExpertsMethod(FusedMoEMethodBase):
+    """What all methods have in common but the two products: w13 (gate and up, [experts, 2 * intermediate, hidden]) and w2 (down)."""
+
+    def __init__(self, moe: FusedMoEConfig) -> None:
+        super().__init__(moe)
+        refused = {
+            f"activation {moe.activation.value!r}; npu has silu": moe.activation != MoEActivation.SILU,
+            "biases": moe.has_bias,
+            "expert load balancing (--enable-eplb)": moe.moe_parallel_config.enable_eplb,
+            "LoRA": moe.is_lora_enabled,
+        }
+        for what, present in refused.items():
+            if present:
+                raise NotImplementedError(f"experts with {what} are not supported on npu")
+
+    @abstractmethod
+    def multiply(self, layer: RoutedExperts, name: str, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """Each expert's rows of x times its weight ``name`` ("w13" or "w2"); counts: its rows, int64 [experts]. In x's dtype.
+
+        Rows behind those of the last expert are of no meaning, and neither is what comes of them.
+        """
+
+    @property
+    def is_monolithic(self) -> bool:
+        return True
+
+    @property
+    def supports_eplb(self) -> bool:
+        return False
+
+    def get_fused_moe_quant_config(self, layer: torch.nn.Module) -> FusedMoEQuantConfig:
+        return FUSED_MOE_UNQUANTIZED_CONFIG  # for vLLM's own kernels
+
+    def apply_monolithic(
+        self,
+        layer: RoutedExperts,
+        x: torch.Tensor,
+        router_logits: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        import torch_npu
+
+        if layer.apply_router_weight_on_input:
+            raise NotImplementedError("router weights on the input of experts are not supported on npu")
+        weights, experts = route(layer, x, router_logits)
+        first = self.first_expert(layer)
+        rows, places, counts, _ = torch_npu.npu_moe_init_routing_v2(
+            x,
+            experts,
+            active_num=experts.numel(),
+            expert_num=layer.global_num_experts,
+            expert_tokens_num_type=1,  # how many rows each expert has
+            expert_tokens_num_flag=True,
+            active_expert_range=[first, first + layer.local_num_experts],
+        )
+        hidden = torch_npu.npu_swiglu(self.multiply(layer, "w13", rows, counts))
+        rows = self.multiply(layer, "w2", hidden, counts)
+        return torch_npu.npu_moe_finalize_routing(
+            rows, None, None, None, weights.to(x.dtype), places, None, drop_pad_mode=PLACES_BY_TOKEN
+        )
+
+    @staticmethod
+    def first_expert(layer: RoutedExperts) -> int:
+        """The first of the consecutive experts that this rank holds."""
+        parallel = layer.moe_config.moe_parallel_config
+        if not parallel.use_ep:
+            return 0
+        if layer.expert_placement_strategy != "linear" or layer.global_num_experts % parallel.ep_size:
+            raise NotImplementedError(
+                f"{layer.global_num_experts} experts over {parallel.ep_size} ranks, placed by {layer.expert_placement_strategy!r}, are not "
+                "supported on npu: it takes linear placement and a number of ranks that divides"
+            )
+        return parallel.ep_rank * layer.local_num_experts
+
+
+class AscendUnquantizedFusedMoEMethod(ExpertsMethod, UnquantizedFusedMoEMethod):
+    """Experts in the model's dtype. Takes the place of vLLM's method (``CustomOp.register_oot``)."""
+
+    def process_weights_after_loading(self, layer: RoutedExperts) -> None:
+        for weight in (layer.w13_weight, layer.w2_weight):
+            if weight.dtype in NZ_DTYPES:
+                weight.data = to_nz(weight.data)
+
+    def multiply(self, layer: RoutedExperts, name: str, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return grouped_matmul(x, getattr(layer, f"{name}_weight").transpose(1, 2), counts)
+
+
+def grouped_matmul(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    """Rows x [m, k] of experts one after the other, times weight [experts, k, n]; further arguments: as of npu_grouped_matmul."""
+    import torch_npu
+
+    lists = {name: [value] if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+    return torch_npu.npu_grouped_matmul(
+        [x], [weight], group_list=counts, group_list_type=1, group_type=0, split_item=2, **lists
+    )[0]
