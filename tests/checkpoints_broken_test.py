@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from tests import checkpoints_writer
 
-TINY_LLAMA = Path(__file__).parents[1] / "third_party" / "models" / "tiny_llama"
 DOWN = "model.layers.1.mlp.down_proj"
 Q = "model.layers.0.self_attn.q_proj"
 
@@ -23,7 +22,7 @@ def sound(tmp_path_factory) -> Callable[[str], Path]:
 
     def once(name: str) -> Path:
         if not (root / name).exists():
-            checkpoints_writer.write(checkpoints_writer.SCHEMES[name](), TINY_LLAMA, root / name)
+            checkpoints_writer.write(checkpoints_writer.SCHEMES[name](), root / name)
         return root / name
 
     return once
@@ -156,6 +155,27 @@ def test_scale_that_is_no_scale(copy, value, shown):
         tensors[f"{Q}.weight_scale"][3] = value
 
     assert f"bad scales: {Q}.weight_scale has {shown} (1 of 512)" in refused(copy("w8a8").tensors(spoil).folder)
+
+
+EXPERT = "model.layers.1.mlp.experts.5"
+
+
+def _rename(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda tensors: tensors.update({new: tensors.pop(old)})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda t: t.pop(f"{EXPERT}.down_proj.weight_scale"), f"1 tensors are missing ({EXPERT}.down_proj.weight_scale)"),
+        (_rename(f"{EXPERT}.up_proj.weight", "model.layers.1.mlp.experts.8.up_proj.weight"), "have no place in the model (model.layers.1.mlp.experts.8.up_proj.weight)"),
+        (lambda t: t.update({f"{EXPERT}.gate_proj.weight": t[f"{EXPERT}.gate_proj.weight"][:64]}), f"{EXPERT}.gate_proj.weight is [64, 256], not [128, 256]"),
+        (lambda t: t[f"{EXPERT}.gate_proj.weight_scale"].fill_(torch.nan), f"bad scales: {EXPERT}.gate_proj.weight_scale has nan (128 of 128)"),
+    ],
+    ids=["missing", "extra", "shape", "scale"],
+)
+def test_broken_expert(copy, change, message):
+    assert message in refused(copy("moe_w8a8").tensors(change).folder)
 
 
 def test_truncated_file(copy):

@@ -73,6 +73,22 @@ ROUND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def experts_forward(experts: torch.nn.Module, rounded: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """transformers' experts, gate_up_proj [experts, 2 n, k] and down_proj [experts, k, n], with rounded inputs."""
+
+    def forward(hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        shape, total = hidden.shape, torch.zeros_like(hidden).flatten(0, -2)
+        hidden = rounded(hidden.flatten(0, -2))
+        for expert in range(experts.num_experts):
+            token, place = (chosen == expert).nonzero(as_tuple=True)
+            gate, up = (hidden[token] @ experts.gate_up_proj[expert].T).chunk(2, -1)
+            out = rounded(experts.act_fn(gate) * up) @ experts.down_proj[expert].T
+            total.index_add_(0, token, out * weights[token, place, None])
+        return total.view(shape)
+
+    return forward
+
+
 @torch.inference_mode()
 def answer(folder: Path, sequences: list[list[int]]) -> list[dict[str, torch.Tensor]]:
     """For each sequence: logprobs [tokens - 1] and their scales [tokens - 1]."""
@@ -81,6 +97,8 @@ def answer(folder: Path, sequences: list[list[int]]) -> list[dict[str, torch.Ten
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and name.endswith("_proj"):
             module.register_forward_pre_hook(lambda _, inputs: (ROUND[activations](inputs[0]),))
+        elif name.endswith(".experts"):
+            module.forward = experts_forward(module, ROUND[activations])
     weight = model.get_output_embeddings().weight
     results = []
     for sequence in sequences:

@@ -8,9 +8,14 @@ lands on another step with probability ``e / step``, so that each of a layer's 4
 a value; of INT8, by a scale of max / 127, 1/127 of the largest, which is about 4 deviations of a row.
 
 The bound is wide where activations are rounded: it catches a scale or a nibble in the wrong place, not a subtle error.
+
+A router's choice is no such thing: where two experts are nearly even, a rounding decides, and the token's answer is another one. So of a
+mixture of experts the median counts, which few such tokens don't move: of a normal distribution's squares it is 0.455. (The grouped
+products themselves are held against float64 in platform/jumar/quantization/experts_test.py.)
 """
 
 import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -18,8 +23,7 @@ import pytest
 from tests import bounds, checkpoints_writer
 from tests.programs import execute, run
 
-TINY_LLAMA = Path(__file__).parents[1] / "third_party" / "models" / "tiny_llama"
-LAYERS = 3
+LAYERS = checkpoints_writer.LAYERS
 MAX_TOKENS = 8
 PROMPTS = [[504], [504, 3575, 282, 4649, 314], list(range(1000, 1150)), [30, 31, 32] * 7]
 
@@ -27,7 +31,7 @@ STEPS = {"": 0.0, "int8": 4 / 127, "fp8": 1 / 8, "mxfp8": 1 / 8, "mxfp4": 1 / 2}
 # A static scale covers +-8, and inputs of attention's and the MLP's last projection are a third of a norm's output.
 STATIC_STEP = 3 * 8 / 127
 
-QUICK = ["w8a8", "w4a16_offset"]
+QUICK = ["w8a8", "w4a16_offset", "moe_w8a8"]
 
 
 def hidden_error(activations: str) -> float:
@@ -50,7 +54,7 @@ def served(names: list[str], folder: Path, **llm: object) -> dict[str, dict]:
     checkpoints = {}
     for name in names:
         checkpoints[name] = folder / name
-        checkpoints_writer.write(checkpoints_writer.SCHEMES[name](), TINY_LLAMA, checkpoints[name])
+        checkpoints_writer.write(checkpoints_writer.SCHEMES[name](), checkpoints[name])
     options = dict(
         dtype="bfloat16",
         max_model_len=256,
@@ -84,8 +88,9 @@ def assert_as_near_as_rounding_explains(name: str, result: dict) -> None:
         for got, want, scale, logit in zip(mine, *columns, strict=True):
             sigma = math.hypot(error * scale, bounds.U * abs(logit))
             squares.append(((got - want) / sigma) ** 2)
-    ratio = math.sqrt(sum(squares) / len(squares))
-    print(f"{name}: root mean square of {len(squares)} errors: {ratio:.2f} derived standard deviations")
+    has_experts = checkpoints_writer.SCHEMES[name]().source.endswith("_moe")
+    ratio = math.sqrt(statistics.median(squares) / 0.455 if has_experts else statistics.mean(squares))
+    print(f"{name}: {len(squares)} errors: {ratio:.2f} derived standard deviations")
     assert len(squares) > 150
     assert ratio <= 1.5
 

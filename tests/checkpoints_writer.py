@@ -19,6 +19,9 @@ from safetensors.torch import load_file, save_file
 
 Tensors = dict[str, torch.Tensor]
 
+MODELS = Path(__file__).parents[1] / "third_party" / "models"
+LAYERS = 3  # of each
+
 # Activations of tiny_llama's layers stay within +-8, but for a few, which are cut off in the reference as well.
 STATIC_RANGE = 8.0
 
@@ -33,6 +36,7 @@ class Scheme:
     encode: a linear layer's weight [n, k] in float32 -> its tensors by suffix, and the weight that they stand for.
     activations: how inputs are rounded: "", "int8_token", "int8_static", "int8_static_offset", "fp8_token",
         "fp8_tensor", "fp8_static", "fp8_group", "mxfp8", "mxfp4".
+    source: the tiny model that it is written from.
     """
 
     writer: str
@@ -40,6 +44,7 @@ class Scheme:
     encode: Callable[[torch.Tensor], tuple[Tensors, torch.Tensor]]
     activations: str = ""
     files: Callable[[Tensors], dict[str, dict]] | None = None
+    source: str = "llama"
 
 
 def _scale_of(weight: torch.Tensor, args, block: list[int] | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -227,6 +232,19 @@ def modelslim(kind: str) -> Scheme:
     return Scheme("by hand", None, encode, activations, describe)
 
 
+def of_experts(scheme: Scheme) -> Scheme:
+    """The scheme for a mixture of experts, whose routers stay as they are; each method has its own way to say so."""
+    config = dict(scheme.config or {})
+    if config.get("quant_method") == "compressed-tensors":
+        config["ignore"] = [*config["ignore"], "re:.*mlp.gate$"]
+    elif config.get("quant_method") == "fp8":
+        routers = [f"model.layers.{layer}.mlp.gate" for layer in range(LAYERS)]
+        config |= {"ignored_layers": [*config.get("ignored_layers", []), *routers]}
+    elif config.get("quant_method") == "awq":
+        config["modules_to_not_convert"] = [*config["modules_to_not_convert"], "mlp.gate"]
+    return dataclasses.replace(scheme, config=config or None, source="qwen3_moe")
+
+
 SCHEMES: dict[str, Callable[[], Scheme]] = {
     "w8a8": lambda: compressed_tensors("W8A8", "int8_token"),
     "w8a8_tensor": lambda: compressed_tensors("W8A8", "int8_token", strategy="tensor"),
@@ -252,6 +270,14 @@ SCHEMES: dict[str, Callable[[], Scheme]] = {
     "modelslim_w8a8": lambda: modelslim("W8A8"),
     "modelslim_w8a8_dynamic": lambda: modelslim("W8A8_DYNAMIC"),
     "modelslim_w8a16": lambda: modelslim("W8A16"),
+    "moe_w8a8": lambda: of_experts(compressed_tensors("W8A8", "int8_token")),
+    "moe_fp8": lambda: of_experts(compressed_tensors("FP8_DYNAMIC", "fp8_token")),
+    "moe_deepseek": lambda: of_experts(deepseek()),
+    "moe_w4a16": lambda: of_experts(compressed_tensors("W4A16")),
+    "moe_w4a16_offset": lambda: of_experts(compressed_tensors("W4A16_ASYM")),
+    "moe_gptq4": lambda: of_experts(gptq(4, 128)),
+    "moe_awq": lambda: of_experts(awq(128)),
+    "moe_modelslim_w8a8_dynamic": lambda: of_experts(modelslim("W8A8_DYNAMIC")),
 }
 
 
@@ -260,8 +286,9 @@ def is_linear(name: str) -> bool:
     return name.endswith("_proj.weight")
 
 
-def write(scheme: Scheme, source: Path, out: Path) -> None:
-    """Writes the checkpoint `out` from the float32 one at `source`, and `out`/reference."""
+def write(scheme: Scheme, out: Path) -> None:
+    """Writes the checkpoint `out` from a tiny float32 one, and `out`/reference."""
+    source = MODELS / f"tiny_{scheme.source}"
     reference = out / "reference"
     reference.mkdir(parents=True)
     tensors: Tensors = {}

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import torch
 from safetensors import SafetensorError, safe_open
 from vllm.logger import init_logger
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, MergedColumnParallelLinear, QKVParallelLinear
 from vllm.model_executor.parameter import BlockQuantScaleParameter, PerTensorScaleParameter
 
-from jumar.quantization.names import listed, parts_of, table_of, unfused
+from jumar.quantization.names import expert_parts, listed, parts_of, table_of, unfused
 
 logger = init_logger("vllm.jumar.quantization")
 
@@ -96,7 +97,7 @@ def read_headers(files: list[str]) -> dict[str, Stored]:
 
 
 def check(model: torch.nn.Module, files: list[str], folder: str, method: str, whole: bool = True) -> None:
-    """Compares the headers of ``files`` with the linear layers of ``model``, and looks at the scales.
+    """Compares the headers of ``files`` with the linear layers and experts of ``model``, and looks at the scales.
 
     Args:
         whole: this rank holds all layers, so that a tensor without a place is one too many.
@@ -107,9 +108,16 @@ def check(model: torch.nn.Module, files: list[str], folder: str, method: str, wh
     stored = _by_vllm_name(model, read_headers(files))
     table = table_of(model)
     problems = Problems()
-    wanted: dict[str, tuple[tuple[int, ...], torch.Tensor, LinearBase]] = {}
+    wanted: dict[str, tuple[tuple[int, ...], torch.Tensor, LinearBase | None]] = {}
     modules: set[str] = set()
+    experts: list[str] = []  # under which all is known
     for prefix, layer in model.named_modules():
+        if isinstance(layer, RoutedExperts):
+            found = expert_tensors(prefix.removesuffix(".routed_experts"), layer)
+            if found.keys() & stored.keys():  # else one tensor holds all experts
+                experts.append(prefix.removesuffix("routed_experts").rstrip(".") + ".")
+                wanted.update({name: (shape, parameter, None) for name, (shape, parameter) in found.items()})
+            continue
         if not isinstance(layer, LinearBase):
             continue
         parts = parts_of(prefix, table)
@@ -137,7 +145,8 @@ def check(model: torch.nn.Module, files: list[str], folder: str, method: str, wh
     leaves = {module.rpartition(".")[2] for module in modules}
     for name in stored.keys() - wanted.keys() if whole else ():
         module = name.rpartition(".")[0]
-        if module.rpartition(".")[2] in leaves and "experts" not in module and not _OPTIONAL.search(name):
+        known = module.startswith(tuple(experts)) or (module.rpartition(".")[2] in leaves and "experts" not in module)
+        if known and not _OPTIONAL.search(name):
             problems.extra.append(name)
     problems.scales += _bad_scales([stored[name] for name in wanted if name in stored and _SCALE.search(name)])
     problems.raise_if_any(folder, method)
@@ -188,6 +197,37 @@ def full_shape(layer: LinearBase, parameter: torch.Tensor, part: int | None) -> 
     return tuple(shape)
 
 
+def expert_tensors(prefix: str, layer: RoutedExperts) -> dict[str, tuple[tuple[int, ...], torch.Tensor]]:
+    """What the checkpoint must have for this rank's experts: each tensor's shape over all ranks, and the parameter that it goes to."""
+    parallel, found = layer.moe_config.moe_parallel_config, {}
+    here = range(layer.global_num_experts)
+    if parallel.use_ep:
+        here = [expert for expert in here if layer.expert_map[expert] >= 0]
+    for stem, names in expert_parts(layer).items():
+        for parameter_name, parameter in layer.named_parameters(recurse=False):
+            if not parameter_name.startswith(f"{stem}_"):
+                continue
+            shape = _expert_shape(stem, parameter, parallel.tp_size)
+            for expert in here:
+                for name in names:
+                    found[f"{prefix}.{expert}.{name}.{parameter_name.removeprefix(f'{stem}_')}"] = shape, parameter
+    return found
+
+
+def _expert_shape(stem: str, parameter: torch.Tensor, ranks: int) -> tuple[int, ...]:
+    """Of one expert's one projection, over all tensor-parallel ranks."""
+    shape, kind = list(parameter.shape[1:]), getattr(parameter, "quant_method", None)
+    if kind == "tensor" or not shape:
+        return (1,)
+    if len(shape) == 2:  # [n, k], or with `is_transposed` [k, n]; w13 is cut along n and holds two projections, w2 along k
+        outputs = 1 if getattr(parameter, "is_transposed", False) else 0
+        if stem == "w13":
+            shape[outputs] = shape[outputs] * ranks // 2
+        elif kind != "channel":
+            shape[1 - outputs] *= ranks
+    return tuple(shape)
+
+
 def _same_kind(have: torch.dtype | None, want: torch.dtype) -> bool:
     if have is None or have == want or (have in _E8M0 and want in _E8M0):
         return True
@@ -198,10 +238,10 @@ def _short(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _groups(shape: tuple[int, ...], parameter: torch.Tensor, layer: LinearBase) -> str:
+def _groups(shape: tuple[int, ...], parameter: torch.Tensor, layer: LinearBase | None) -> str:
     """How the wanted shape of a scale comes about."""
     axis = getattr(parameter, "input_dim", None)
-    if axis is None or len(shape) < 2 or shape[axis] >= layer.input_size or hasattr(parameter, "packed_factor"):
+    if layer is None or axis is None or len(shape) < 2 or shape[axis] >= layer.input_size or hasattr(parameter, "packed_factor"):
         return ""
     return f" (groups of {layer.input_size // max(shape[axis], 1)} of the {layer.input_size} inputs)"
 

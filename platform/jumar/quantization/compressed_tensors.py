@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from compressed_tensors import CompressionFormat
 from compressed_tensors.quantization import QuantizationStrategy
 from vllm.logger import init_logger
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import (
@@ -16,8 +18,14 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
 )
 from vllm.model_executor.layers.quantization.compressed_tensors.schemes import CompressedTensorsScheme
 
+from jumar.quantization.experts import (
+    ExpertFormat,
+    Float8Experts,
+    Int8Experts,
+    QuantizedExpertsMethod,
+    WeightOnlyExperts,
+)
 from jumar.quantization.float8 import Float8LinearMethod, Float8Scheme
-from jumar.quantization.layout import refuse_experts
 from jumar.quantization.weight_only import check_groups
 
 logger = init_logger("vllm.jumar.quantization")
@@ -90,12 +98,38 @@ class AscendCompressedTensorsConfig(CompressedTensorsConfig):
             ) from error
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
-        refuse_experts(layer, prefix)
+        if isinstance(layer, RoutedExperts):
+            form = self._expert_format(layer, prefix)
+            return None if form is None else QuantizedExpertsMethod(layer.moe_config, form)
         if isinstance(layer, LinearBase):
             scheme = self.get_scheme_dict(layer, prefix)
             if scheme and scheme["weights"].strategy == QuantizationStrategy.GROUP:
                 check_groups(prefix, layer.input_size, scheme["weights"].group_size)
         return super().get_quant_method(layer, prefix)
+
+
+    def _expert_format(self, layer: RoutedExperts, prefix: str) -> ExpertFormat | None:
+        """The format of all experts of a layer; None: not quantised."""
+        self._add_fused_moe_to_target_scheme_map()
+        names = [f"{prefix}.0.{name}" for name in (layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name, layer.ckpt_down_proj_name)]
+        schemes = [self.get_scheme_dict(layer, name) for name in names]
+        if any(scheme != schemes[0] for scheme in schemes):
+            raise ValueError(f"{prefix}: gate, up and down projection of an expert have different schemes: quantise them alike")
+        if schemes[0] is None:
+            return None
+        weights, inputs, packing = schemes[0]["weights"], schemes[0]["input_activations"], schemes[0]["format"]
+        strategy = QuantizationStrategy(weights.strategy)
+        if self._is_fp8_w8a8(weights, inputs) or (inputs is None and self._is_fp8_w8a16(weights, inputs)):
+            return Float8Experts(float8_scheme(weights, inputs))
+        if inputs is not None and inputs.symmetric and self._is_dynamic_token_w8a8(weights, inputs):
+            return Int8Experts(per_tensor=strategy == QuantizationStrategy.TENSOR)
+        if self._is_wNa16_group_channel(weights, inputs) and packing == CompressionFormat.pack_quantized.value:
+            group = -1 if weights.group_size is None else weights.group_size
+            return WeightOnlyExperts(weights.num_bits, group, not weights.symmetric, "rows")
+        raise ValueError(
+            f"{prefix}: {_described(weights, inputs)} is a scheme that has no kernel for experts; supported are W8A8 (INT8 with dynamic "
+            "activations, FP8), W8A16 and W4A16: quantise the model with one of these"
+        )
 
 
 def float8_scheme(weight_quant: Any, input_quant: Any) -> Float8Scheme:

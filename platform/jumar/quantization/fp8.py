@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import torch
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.layers.quantization.fp8 import Fp8Config
 from vllm.model_executor.layers.quantization.utils.quant_utils import is_layer_skipped
 
+from jumar.quantization.experts import Float8Experts, QuantizedExpertsMethod
 from jumar.quantization.float8 import Float8LinearMethod, Float8Scheme
-from jumar.quantization.layout import refuse_experts
 
 
 class AscendFp8Config(Fp8Config):
     """Takes the place of vLLM's ``fp8`` (``register_quantization_config``)."""
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
-        refuse_experts(layer, prefix)
-        if not isinstance(layer, LinearBase):
+        is_experts = isinstance(layer, RoutedExperts)
+        if not is_experts and not isinstance(layer, LinearBase):
             return super().get_quant_method(layer, prefix)
         if is_layer_skipped(
             prefix=prefix,
@@ -25,7 +26,9 @@ class AscendFp8Config(Fp8Config):
             fused_mapping=self.packed_modules_mapping,
             match_mode=self.ignored_layers_match_mode,
         ):
-            return UnquantizedLinearMethod()
+            return None if is_experts else UnquantizedLinearMethod()
+        if is_experts:
+            return QuantizedExpertsMethod(layer.moe_config, Float8Experts(self.scheme()))
         return Float8LinearMethod(self.scheme())
 
     def scheme(self) -> Float8Scheme:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.utils import replace_parameter
 
 
@@ -31,9 +30,3 @@ def per_channel(scale: torch.Tensor, widths: list[int]) -> torch.Tensor:
     if scale.numel() != len(widths):
         raise ValueError(f"{scale.numel()} scales for a module of {len(widths)} parts and {n} channels")
     return torch.cat([s.expand(width) for s, width in zip(scale, widths)])
-
-
-def refuse_experts(layer: torch.nn.Module, prefix: str) -> None:
-    """Raises NotImplementedError for routed experts, for which there is no kernel."""
-    if isinstance(layer, RoutedExperts):
-        raise NotImplementedError(f"{prefix}: quantised experts have no kernel on npu yet: serve a dense model")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
@@ -24,10 +25,11 @@ from vllm.model_executor.parameter import (
     PerTensorScaleParameter,
 )
 
+from jumar.quantization.experts import Int8Experts, QuantizedExpertsMethod
 from jumar.quantization.int8 import multiply_dynamic, multiply_static
-from jumar.quantization.layout import per_channel, put, refuse_experts
-from jumar.weights import to_nz
+from jumar.quantization.layout import per_channel, put
 from jumar.quantization.names import FUSED, one_type, unfused
+from jumar.weights import to_nz
 
 NAME = "ascend"
 DESCRIPTION = "quant_model_description"
@@ -77,13 +79,25 @@ class ModelSlimConfig(QuantizationConfig):
         self.types = {name: kind for name, kind in renamed.items() if name is not None}
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
-        refuse_experts(layer, prefix)
+        if isinstance(layer, RoutedExperts):
+            return self._experts_method(layer, prefix)
         if isinstance(layer, LinearBase):
             kind = one_type(prefix, self.types, FUSED | self.packed_modules_mapping)
             return UnquantizedLinearMethod() if kind == "FLOAT" else ModelSlimLinearMethod(kind)
         if isinstance(layer, ParallelLMHead) and self.types.get(prefix, "FLOAT") != "FLOAT":
             raise ValueError(f"{prefix} is of type {self.types[prefix]}; the output layer must be FLOAT: quantise without it")
         return None
+
+
+    def _experts_method(self, layer: RoutedExperts, prefix: str) -> QuantizeMethodBase | None:
+        names = (layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name, layer.ckpt_down_proj_name)
+        parts = [f"{expert}.{name}" for expert in range(layer.global_num_experts) for name in names]
+        kind = one_type(f"{prefix}.experts", {f"{prefix}.{part}": self.types.get(f"{prefix}.{part}") for part in parts}, {"experts": parts})
+        if kind == "FLOAT":
+            return None
+        if kind != "W8A8_DYNAMIC":
+            raise ValueError(f"{prefix} is of type {kind}; experts are FLOAT or W8A8_DYNAMIC on npu: quantise them so")
+        return QuantizedExpertsMethod(layer.moe_config, Int8Experts(has_offset=True))
 
 
 class ModelSlimLinearMethod(LinearMethodBase):

@@ -16,6 +16,11 @@ FUSED: dict[str, list[str]] = {
 }
 
 
+def expert_parts(layer: Any) -> dict[str, list[str]]:
+    """The checkpoint's projections of an expert that make vLLM's two parameters of routed experts, from their layer."""
+    return {"w13": [layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name], "w2": [layer.ckpt_down_proj_name]}
+
+
 def table_of(model: torch.nn.Module) -> dict[str, list[str]]:
     """The fused modules of ``model``."""
     own = getattr(model, "packed_modules_mapping", None) or {}

@@ -85,21 +85,12 @@ class AscendWeightOnlyKernel(MPLinearKernel):
         """
         bits = self.config.weight_type.size_bits
         k, n = self.config.partition_weight_shape
-        q = unsigned[:k, :n] - (1 << (bits - 1))
-        offset = None
-        if points is not None:
-            offset = ((1 << (bits - 1)) - points[: scales.shape[0], :n]).to(scales.dtype)
-        put(layer, self.w_q_name, self._dense(q, scales, offset) if self.emulated else _packed(q.t(), bits))
-        put(layer, self.w_s_name, scales.t().contiguous())
+        points = None if points is None else points[: scales.shape[0], :n]
+        q, scale, offset = group_operands(unsigned[:k, :n], scales, points, bits, self.emulated, self.config.act_type)
+        put(layer, self.w_q_name, to_nz(q) if self.emulated else q)
+        put(layer, self.w_s_name, scale)
         if self.w_zp_name:
-            put(layer, self.w_zp_name, None if offset is None else offset.t().contiguous())
-
-    def _dense(self, q: torch.Tensor, scales: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
-        """The decoded weight [n, k], for a chip that lacks the format."""
-        group = q.shape[0] // scales.shape[0]
-        spread = [None if t is None else t.float().repeat_interleave(group, 0) for t in (scales, offset)]
-        dense = (q.float() if spread[1] is None else q.float() + spread[1]) * spread[0]
-        return to_nz(dense.to(self.config.act_type).t())
+            put(layer, self.w_zp_name, offset)
 
     def apply_weights(
         self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
@@ -130,6 +121,47 @@ def unpack(packed: torch.Tensor, bits: int, axis: int) -> torch.Tensor:
     # A shift at a time: torch_npu's shift doesn't broadcast (docs/upstream.md).
     numbers = torch.stack([(packed >> shift) & ((1 << bits) - 1) for shift in range(0, 32, bits)], axis + 1)
     return numbers.flatten(axis, axis + 1)
+
+
+# Of the eight outputs that a word holds: in which place each of them is.
+_AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
+
+
+def unpack_awq(packed: torch.Tensor) -> torch.Tensor:
+    """[rows, n / 8] words in AWQ's order -> [rows, n] unsigned numbers."""
+    eights = unpack(packed, 4, 1).unflatten(1, (-1, 8))
+    return torch.stack([eights[..., place] for place in _AWQ_PLACES], -1).flatten(1)
+
+
+def group_operands(
+    unsigned: torch.Tensor,
+    scales: torch.Tensor,
+    points: torch.Tensor | None,
+    bits: int,
+    emulated: bool,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """What the operator takes of unpacked numbers: rows along k.
+
+    Args:
+        unsigned: the weight [k, n]. scales: [k / group, n]. points: [k / group, n], what stands for zero; None is the
+            middle of the range. emulated: decode instead, for a chip that lacks the format. dtype: of activations.
+
+    Returns:
+        The weight, int8 [n, k] or eight int4 in an int32 [n, k / 8] (emulated: decoded [n, k]), scales and, with points,
+        offsets [n, k / group]: (weight + offset) * scale.
+    """
+    middle = 1 << (bits - 1)
+    q = unsigned - middle
+    offset = None if points is None else (middle - points).to(scales.dtype)
+    scale_rows = scales.t().contiguous()
+    offset_rows = None if offset is None else offset.t().contiguous()
+    if not emulated:
+        return _packed(q.t(), bits), scale_rows, offset_rows
+    group = q.shape[0] // scales.shape[0]
+    wide = [None if t is None else t.float().repeat_interleave(group, 0) for t in (scales, offset)]
+    dense = (q.float() if wide[1] is None else q.float() + wide[1]) * wide[0]
+    return dense.to(dtype).t().contiguous(), scale_rows, offset_rows
 
 
 def _packed(q: torch.Tensor, bits: int) -> torch.Tensor:
