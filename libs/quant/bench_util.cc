@@ -1,11 +1,13 @@
 #include "libs/quant/bench_util.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "libs/tiling/machine_limits.h"
 #include "libs/tiling/thread_pool.h"
@@ -25,13 +27,23 @@ tiling::Executor& BenchmarkPool() {
   return pool;
 }
 
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+BenchmarkBuffer::BenchmarkBuffer(int64_t bytes)
+    : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage), data_(static_cast<char*>(std::aligned_alloc(kHugePage, bytes_))) {
+  madvise(data_, bytes_, MADV_HUGEPAGE);
+  std::memset(data_, 0x3C, bytes_);
+}
+
+BenchmarkBuffer::~BenchmarkBuffer() { std::free(data_); }
+
 benchmark::Counter Rate(double per_iteration) {
   return benchmark::Counter(per_iteration, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
 void RegisterMachineLimits() {
   benchmark::RegisterBenchmark("ReadBandwidth", [](benchmark::State& state) {
-    const std::vector<char> data(int64_t{256} << 20, 1);
+    BenchmarkBuffer data(int64_t{256} << 20);
     tiling::Executor& pool = BenchmarkPool();
     for (auto _ : state) benchmark::DoNotOptimize(tiling::SumBytes(data.data(), data.size(), pool));
     state.counters["bytes"] = Rate(data.size());

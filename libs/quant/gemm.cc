@@ -83,7 +83,7 @@ absl::Status Run(Products& products, tiling::Executor& executor) {
     ns += product.blocks * panels * (shared.k * kPanel * std::max(weight_ns, product_ns) + 20);
   }
   const auto grain = static_cast<int64_t>(std::clamp(kRangeNanoseconds * tasks / ns, 1.0, static_cast<double>(tasks)));
-  executor.ParallelFor(tasks, grain, [&](int64_t begin, int64_t end) {
+  const auto compute_tasks = [&](int64_t begin, int64_t end) {
     const auto starts_later = [](int64_t task, const Product& product) { return task < product.first_task; };
     for (auto product = std::upper_bound(products.begin(), products.end(), begin, starts_later) - 1; begin < end; ++product) {
       const GemmArgs& args = product->args;
@@ -97,7 +97,12 @@ absl::Status Run(Products& products, tiling::Executor& executor) {
         begin += last - first;
       }
     }
-  });
+  };
+  if (rows <= internal::kDecodeRows) {
+    tiling::ParallelForStreams(executor, tasks, grain, compute_tasks);
+  } else {
+    executor.ParallelFor(tasks, grain, compute_tasks);
+  }
   return absl::OkStatus();
 }
 

@@ -20,22 +20,12 @@
 namespace jumar::quant {
 namespace {
 
-// Memory as a device gives it: aligned. 0x3C3C3C3C is finite and not subnormal in every type, so that speed is that of ordinary numbers.
-class Buffer {
- public:
-  explicit Buffer(int64_t bytes) : bytes_(bytes + 64, 0x3C) {}
-  char* data() { return bytes_.data() + 64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64; }
-
- private:
-  std::vector<char> bytes_;
-};
-
 // Weights of as many layers as exceed the caches, used in turn as a model does, so that decode reads them from memory.
 void RunGemm(benchmark::State& state, DType type, WeightLayout layout, int64_t n, int64_t k, int64_t m) {
   const bool nz = layout == WeightLayout::kFractalNz || layout == WeightLayout::kFractalNzKN;
   const int64_t size = SizeOf(type), bytes = nz ? *FractalNzBytes(n, k, size) : n * k * size;
   const int64_t copies = std::clamp<int64_t>((int64_t{192} << 20) / bytes, 1, 60);
-  Buffer weights(bytes * copies), a(m * k * size), out(m * n * size);
+  BenchmarkBuffer weights(bytes * copies), a(m * k * size), out(m * n * size);
   GemmArgs args = {.m = m, .n = n, .k = k, .type = type, .a = a.data(), .lda = k, .ldw = layout == WeightLayout::kKN ? n : k, .layout = layout,
                    .out = out.data(), .ldo = n};
   tiling::Executor& pool = BenchmarkPool();
@@ -54,7 +44,7 @@ void RunGemm(benchmark::State& state, DType type, WeightLayout layout, int64_t n
 void RunGrouped(benchmark::State& state, DType type, int64_t n, int64_t k, int64_t groups, int64_t rows) {
   constexpr int64_t kExperts = 32;
   const int64_t size = SizeOf(type), bytes = *FractalNzBytes(n, k, size), m = groups * rows;
-  Buffer weights(bytes * kExperts), a(m * k * size), out(m * n * size);
+  BenchmarkBuffer weights(bytes * kExperts), a(m * k * size), out(m * n * size);
   const GemmArgs shared = {.m = m, .n = n, .k = k, .type = type, .a = a.data(), .lda = k, .layout = WeightLayout::kFractalNz, .out = out.data(), .ldo = n};
   tiling::Executor& pool = BenchmarkPool();
   std::vector<GemmGroup> table(groups);

@@ -8,7 +8,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "libs/quant/gemm_decode.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "libs/quant/gemm_step-inl.h"
@@ -34,18 +33,22 @@ struct Part {
   bool first, last;
 };
 
-// Adds the products of `steps` steps to the sums. `next_panel`: asks for the next panel's weights, which lie directly behind in the same block
-// row; the processor's own prefetch does not guess them, as a tile reads several short streams.
+// Asks for a cache line that is wanted in some microseconds: into the second-level cache, as the misses that the first may wait for are too
+// few to keep the memory busy.
+HWY_INLINE void PrefetchFar(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
+
+// Adds the products of `steps` steps to the sums. `ahead`, unless 0: how many elements behind a weight the one lies that is to be fetched
+// meanwhile. The processor's own prefetch does not guess it, as a tile reads several short streams.
 template <class Step, int kRows, int kColumns>
 HWY_INLINE void Accumulate(const typename Step::Activation* HWY_RESTRICT a, size_t a_stride, const typename Step::Weight* HWY_RESTRICT w,
-                           const Strides& strides, bool next_panel, size_t steps, VF (&sums)[kRows][kColumns]) {
+                           const Strides& strides, ptrdiff_t ahead, size_t steps, VF (&sums)[kRows][kColumns]) {
   constexpr int kBlocks = Step::kDepth / 16;
   for (size_t step = 0; step < steps; ++step) {
-    if (next_panel) {
+    if (ahead != 0) {
       constexpr int kBytes = kColumns * 16 * sizeof(typename Step::Weight);
       for (int block = 0; block < kBlocks; ++block) {
         for (int byte = 0; byte < kBytes; byte += 64) {
-          hwy::Prefetch(reinterpret_cast<const char*>(w + block * strides.block + kPanel * 16) + byte);
+          PrefetchFar(reinterpret_cast<const char*>(w + block * strides.block + ahead) + byte);
         }
       }
     }
@@ -64,7 +67,7 @@ HWY_INLINE void Accumulate(const typename Step::Activation* HWY_RESTRICT a, size
 // kColumns columns, `strides.column` apart. Not inline: two callers share each, and compile in half the time.
 template <class Step, int kRows, int kColumns>
 HWY_NOINLINE void Tile(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w, const Strides& strides,
-                     bool next_panel, const Part& part, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
+                     ptrdiff_t ahead, const Part& part, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
   using T = typename Step::Weight;
   constexpr size_t kBlocks = Step::kDepth / 16;
   const DF df;
@@ -81,7 +84,7 @@ HWY_NOINLINE void Tile(const typename Step::Activation* a, size_t a_stride, cons
   const T* from = w + first * kBlocks * strides.block;
   Strides steps_strides = strides;
   for (bool tail = part.tail != 0;; tail = false) {
-    Accumulate<Step, kRows, kColumns>(a + first * Step::kDepth, a_stride, from, steps_strides, next_panel, steps, sums);
+    Accumulate<Step, kRows, kColumns>(a + first * Step::kDepth, a_stride, from, steps_strides, ahead, steps, sums);
     if (!tail) break;
     // Only the elements of k that exist are read: what lies behind them may be NaN, and 0 * NaN is not 0.
     std::fill_n(padded[0], kColumns * Step::kDepth, T{});
@@ -95,7 +98,7 @@ HWY_NOINLINE void Tile(const typename Step::Activation* a, size_t a_stride, cons
     steps = 1;
     from = padded[0];
     steps_strides = {Step::kDepth, 16};
-    next_panel = false;
+    ahead = 0;
   }
   if (part.last) return AddLanesOfTile<kRows, kColumns>(sums, result);
 #pragma GCC unroll 16
@@ -108,14 +111,14 @@ HWY_NOINLINE void Tile(const typename Step::Activation* a, size_t a_stride, cons
 // One part of kRows rows of a panel of `columns` columns.
 template <class Step, int kRows>
 void PanelPart(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w, const Strides& strides, int columns,
-               bool next_panel, const Part& part, float* carry, float* result) {
+               ptrdiff_t ahead, const Part& part, float* carry, float* result) {
   constexpr int kColumns = TileColumns(kRows);
   int j = 0;
   for (; j + kColumns <= columns; j += kColumns) {
-    Tile<Step, kRows, kColumns>(a, a_stride, w + j * strides.column, strides, next_panel, part, carry + j * kLanes, result + j);
+    Tile<Step, kRows, kColumns>(a, a_stride, w + j * strides.column, strides, ahead, part, carry + j * kLanes, result + j);
   }
   for (; j < columns; ++j) {
-    Tile<Step, kRows, 1>(a, a_stride, w + j * strides.column, strides, false, part, carry + j * kLanes, result + j);
+    Tile<Step, kRows, 1>(a, a_stride, w + j * strides.column, strides, 0, part, carry + j * kLanes, result + j);
   }
 }
 
@@ -141,6 +144,7 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
   using A = typename Step::Activation;
   constexpr size_t kPartDepth = 256 / sizeof(T), kBlocks = Step::kDepth / 16;
   constexpr int64_t kTransposedPanels = 16;  // at a time
+  constexpr int64_t kPanelsAhead = 8;        // 32 KiB: 2 us of what the memory gives a thread
   const size_t a_stride = PackedRowBytes(args.type, args.k) / sizeof(A);
   const int64_t rows = row_end - row_begin, tiles = (rows + kMaxRows - 1) / kMaxRows;  // of nearly equal size: 8 rows are 4 + 4, not 6 + 2
   const size_t steps = args.k / Step::kDepth, tail = args.k % Step::kDepth;
@@ -153,6 +157,19 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
   alignas(64) T fractals[kTransposedPanels * kPanel * kPartDepth];  // of layouts across k: [block of k][panel][16][16]
   const int64_t carry_of_row = kPanel * kLanes, carry_of_panel = rows * carry_of_row;
   const int64_t group = std::clamp<int64_t>(static_cast<int64_t>(std::size(carry)) / carry_of_panel, 1, along_k ? INT64_MAX : kTransposedPanels);
+  // From part p of a panel of the group [first, end) to the one kPanelsAhead later in the order below, in elements; 0 behind the last one.
+  const auto ahead_of = [&](int64_t panel, size_t p, int64_t first, int64_t end) {
+    const int64_t count = end - first, position = panel - first + kPanelsAhead;
+    size_t part = p + position / count;
+    int64_t to = first + position % count;
+    if (part >= parts) {
+      to += count;
+      part = 0;
+      if (to >= panel_end) return ptrdiff_t{0};
+    }
+    const auto blocks = static_cast<ptrdiff_t>((steps * part / parts) * kBlocks) - static_cast<ptrdiff_t>((steps * p / parts) * kBlocks);
+    return static_cast<ptrdiff_t>(to - panel) * 256 + blocks * static_cast<ptrdiff_t>(StridesOf(args).block);
+  };
   for (int64_t first = panel_begin; first < panel_end; first += group) {
     const int64_t end = std::min(panel_end, first + group);
     for (size_t p = 0; p < parts; ++p) {
@@ -171,6 +188,7 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
         w = fractals - part.first_step * kBlocks * strides.block;
       }
       for (int64_t panel = first; panel < end; ++panel, w += 256) {
+        const ptrdiff_t ahead = along_k ? ahead_of(panel, p, first, end) : 0;
         const int64_t n0 = panel * kPanel;
         const int columns = static_cast<int>(std::min(kPanel, args.n - n0));
         for (int64_t tile = 0; tile < tiles; ++tile) {
@@ -179,7 +197,7 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
           const A* a = static_cast<const A*>(packed) + row0 * a_stride;
           float* tile_carry = carry + (panel - first) * carry_of_panel + (row0 - row_begin) * carry_of_row;
           WithRows(tile_rows, [&](auto r) {
-            PanelPart<Step, decltype(r)::value>(a, a_stride, w, strides, columns, along_k && tile == 0, part, tile_carry, result);
+            PanelPart<Step, decltype(r)::value>(a, a_stride, w, strides, columns, tile == 0 ? ahead : 0, part, tile_carry, result);
           });
           if (!part.last) continue;
           const T* bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + n0;
@@ -202,7 +220,7 @@ void ColumnsOfStreams(const GemmArgs& args, const typename Step::Activation* a, 
   const Part whole = {0, static_cast<size_t>(args.k / Step::kDepth), static_cast<size_t>(args.k % Step::kDepth), true, true};
   alignas(64) float result[kRows * kPanel], results[kColumns][kRows][kPanel];
   for (int t = 0; t < count; ++t) {
-    Tile<Step, kRows, kColumns>(a, a_stride, w + t * args.ldw, strides, false, whole, nullptr, result);
+    Tile<Step, kRows, kColumns>(a, a_stride, w + t * args.ldw, strides, 0, whole, nullptr, result);
     for (int j = 0; j < kColumns; ++j) {
       for (int i = 0; i < kRows; ++i) results[j][i][t] = result[i * kPanel + j];
     }

@@ -27,6 +27,10 @@ class Executor {
   virtual void ParallelFor(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& fn) = 0;
 };
 
+// The same over items that cost alike and are read from memory in their order, where each new range costs a pause: a worker's first range is
+// most of its share, and what a worker that came late leaves of the rest is small.
+void ParallelForStreams(Executor& executor, int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
+
 // One worker, the caller: fn(0, n).
 Executor& InlineExecutor();
 

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -22,13 +23,18 @@ constexpr bool kThreadSanitizer = true;
 constexpr bool kThreadSanitizer = false;
 #endif
 
-void ExpectCoversOnce(Executor& executor, int64_t n, int64_t grain) {
+void ExpectCoversOnce(Executor& executor, int64_t n, int64_t grain, bool streams = false) {
   std::vector<std::atomic<int>> visits(n > 0 ? n : 0);
   std::atomic<bool> short_range{false};
-  executor.ParallelFor(n, grain, [&](int64_t begin, int64_t end) {
+  const auto visit = [&](int64_t begin, int64_t end) {
     if (end - begin < std::min(grain, n)) short_range = true;
     for (int64_t i = begin; i < end; ++i) visits[i].fetch_add(1);
-  });
+  };
+  if (streams) {
+    ParallelForStreams(executor, n, grain, visit);
+  } else {
+    executor.ParallelFor(n, grain, visit);
+  }
   for (int64_t i = 0; i < n; ++i) ASSERT_EQ(visits[i], 1) << "item " << i << " of " << n << ", grain " << grain;
   EXPECT_FALSE(short_range) << "a range below the grain " << grain << " of " << n;
 }
@@ -37,10 +43,24 @@ TEST(ThreadPoolTest, CoversEveryItemOnceInRangesOfAtLeastTheGrain) {
   for (int workers : {1, 2, 3, 8}) {
     ThreadPool pool(workers);
     for (int64_t n : {-1, 0, 1, 2, 3, 7, 8, 64, 1000, 4097}) {
-      for (int64_t grain : {1, 2, 3, 16, 1000, 100000}) ExpectCoversOnce(pool, n, grain);
+      for (int64_t grain : {1, 2, 3, 16, 1000, 100000}) {
+        for (const bool streams : {false, true}) ExpectCoversOnce(pool, n, grain, streams);
+      }
     }
   }
-  ExpectCoversOnce(InlineExecutor(), 17, 4);
+  for (const bool streams : {false, true}) ExpectCoversOnce(InlineExecutor(), 17, 4, streams);
+}
+
+TEST(ThreadPoolTest, AWorkersFirstRangeOfStreamsIsMostOfItsShare) {
+  ThreadPool pool(3);
+  std::mutex mutex;
+  std::vector<int64_t> sizes;
+  ParallelForStreams(pool, 120, 1, [&](int64_t begin, int64_t end) {
+    std::lock_guard lock(mutex);
+    sizes.push_back(end - begin);
+  });
+  std::sort(sizes.begin(), sizes.end());
+  EXPECT_EQ(sizes, (std::vector<int64_t>{10, 10, 10, 30, 30, 30}));
 }
 
 TEST(ThreadPoolTest, ManySmallLoopsInARow) {

@@ -29,6 +29,7 @@ class NpuGraphWrapper(CUDAGraphWrapper):
     ) -> None:
         super().__init__(runnable, vllm_config, runtime_mode, **options)
         self._captured: dict[BatchDescriptor, tuple[torch.npu.NPUGraph, Any]] = {}
+        self._replayed = torch.npu.Event()  # the last replay has ended
 
     def clear_graphs(self) -> None:
         super().clear_graphs()
@@ -44,7 +45,11 @@ class NpuGraphWrapper(CUDAGraphWrapper):
             self._captured[context.batch_descriptor] = self._capture(context, *args, **kwargs)
             return self._captured[context.batch_descriptor][1]
         graph, output = self._captured[context.batch_descriptor]
+        # An update that comes while the step before still runs would give it this step's lengths. Asynchronous scheduling
+        # gets here so early; what follows a replay in a step (output layer, sampler) still hides the launch of the next one.
+        self._replayed.synchronize()
         graph.replay()
+        self._replayed.record()
         graph.update(cpu_update_input=[attention_lengths(context)])
         return output
 

@@ -210,8 +210,9 @@ class AscendPlatform(Platform):
         if probe.choose_backend().is_fallback:
             devices.provide(parallel)
 
-        # vLLM's asynchronous output copy is written against torch.cuda's streams (docs/upstream.md).
-        vllm_config.scheduler_config.async_scheduling = False
+        if vllm_config.speculative_config is not None:
+            # Its copies of drafts are in further functions that say torch.cuda (jumar.async_scheduling).
+            vllm_config.scheduler_config.async_scheduling = False
 
         # A forked child would inherit the runtime's state without its threads.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")

@@ -59,6 +59,7 @@ absl::Status CheckGroup(const Int8GemmArgs& args, const Int8Group& group) {
 // Rows are computed in blocks whose packed activations stay in the second-level cache.
 constexpr int64_t kSecondLevelBytes = 384 * 1024;
 constexpr double kRangeNanoseconds = 10'000;  // work that is worth handing to another thread
+constexpr int64_t kFewRows = 16;              // up to here reading the weights is the work
 
 struct Task {  // a block of rows of a group, all stripes
   const Int8Group* group;
@@ -91,14 +92,19 @@ absl::Status Run(const Int8GemmArgs& args, std::span<const Int8Group> groups, ti
   const double rows_per_task = static_cast<double>(rows) / count;
   const double stripe_ns = args.k * internal::kInt8Stripe * std::max(1 / 10.0, rows_per_task / 100.0) + 20;  // 10 GB/s, 100 MAC/ns
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kRangeNanoseconds / stripe_ns));
-  executor.ParallelFor(count * stripes, grain, [&, list = tasks.data()](int64_t begin, int64_t end) {
+  const auto compute = [&, list = tasks.data()](int64_t begin, int64_t end) {
     while (begin < end) {
       const Task& task = list[begin / stripes];
       const int64_t first = begin % stripes, last = std::min(stripes, first + (end - begin));
       internal::ComputeInt8Stripes(args, *task.group, packed, task.row_begin, task.row_end, first, last);
       begin += last - first;
     }
-  });
+  };
+  if (rows <= kFewRows) {
+    tiling::ParallelForStreams(executor, count * stripes, grain, compute);
+  } else {
+    executor.ParallelFor(count * stripes, grain, compute);
+  }
   return absl::OkStatus();
 }
 

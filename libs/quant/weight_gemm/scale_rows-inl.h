@@ -110,7 +110,7 @@ ScaleRows FillScaleRows(const Scales& s, int64_t k, const WeightPlan& plan, int6
     }
     // Behind k, where activations are zero: any number.
     const size_t filled = static_cast<size_t>(std::min<int64_t>(entries * per_entry, static_cast<int64_t>(units)));
-    std::fill(to + filled, to + row_floats, 0.0f);
+    for (size_t i = filled; i < row_floats; i += kLanes) hn::StoreN(hn::Zero(DF()), DF(), to + i, row_floats - i);
   }
   return {out, row_floats, segment_stride};
 }

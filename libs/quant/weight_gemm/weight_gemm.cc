@@ -109,7 +109,7 @@ absl::Status Run(const WeightGemmArgs& args, const WeightPlan& plan, int64_t beg
   const double columns = kPanelColumns * (args.epilogue == Epilogue::kSwiGlu ? 2.0 : 1.0);
   const double panel_ns = static_cast<double>(args.k) * columns * std::max(0.05, rows_per_block / 20.0) + 50;  // 20 codes, 20 MAC/ns
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kRangeNanoseconds / panel_ns));
-  executor.ParallelFor(row_blocks * panels, grain, [&](int64_t first, int64_t last) {
+  tiling::ParallelForStreams(executor, row_blocks * panels, grain, [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
       const int64_t block = task / panels, row = m * block / row_blocks;
       internal::ComputeWeightPanel(args, plan, begin + row, begin + m * (block + 1) / row_blocks, task % panels * kPanelColumns,

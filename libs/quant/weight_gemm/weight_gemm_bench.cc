@@ -35,7 +35,8 @@ int64_t Copies(int64_t bytes) { return std::clamp<int64_t>(kOutOfCache / bytes, 
 
 void Bf16(benchmark::State& state, Shape s) {
   const int64_t bytes = *FractalNzBytes(s.n, s.k, 2), copies = Copies(bytes);
-  std::vector<char> weights(static_cast<size_t>(bytes * copies), 0x3C), a(static_cast<size_t>(s.m * s.k * 2), 0x3C), out(static_cast<size_t>(s.m * s.n * 2));
+  BenchmarkBuffer weights(bytes * copies);
+  std::vector<char> a(static_cast<size_t>(s.m * s.k * 2), 0x3C), out(static_cast<size_t>(s.m * s.n * 2));
   GemmArgs args = {.m = s.m, .n = s.n, .k = s.k, .type = DType::kBF16, .a = a.data(), .lda = s.k, .layout = WeightLayout::kFractalNz, .out = out.data(), .ldo = s.n};
   tiling::Executor& pool = BenchmarkPool();
   int64_t copy = 0;
@@ -57,6 +58,7 @@ struct Case {
   int64_t a_depth = 0;  // of activations that are codes
 };
 const Case kCases[] = {
+    {"int4_g64", Format::kI4, ScaleType::kBF16, 1, 64},
     {"int4_g128", Format::kI4, ScaleType::kBF16, 1, 128},
     {"int4_g32", Format::kI4, ScaleType::kBF16, 1, 32},
     {"mxfp4_w4a16", Format::kE2M1, ScaleType::kE8M0, 1, 32},
@@ -75,7 +77,8 @@ const Case kCases[] = {
 
 void Compact(benchmark::State& state, const Case& c, Shape s) {
   const int64_t bytes = s.n * s.k * Bits(c.format) / 8, copies = Copies(bytes), groups = c.depth == 0 ? 1 : s.k / c.depth;
-  std::vector<char> weights(static_cast<size_t>(bytes * copies), 0x3C), a(static_cast<size_t>(s.m * s.k * 2), 0x3C), out(static_cast<size_t>(s.m * s.n * 2));
+  BenchmarkBuffer weights(bytes * copies);
+  std::vector<char> a(static_cast<size_t>(s.m * s.k * 2), 0x3C), out(static_cast<size_t>(s.m * s.n * 2));
   const char scale = c.scale_type == ScaleType::kE8M0 ? 0x7F : 0x3C;  // 1, or an ordinary number
   std::vector<char> scales(static_cast<size_t>(s.n * groups * 4), scale), a_scales(static_cast<size_t>(s.m * s.k * 4 / 32 + 4), scale);
   WeightGemmArgs args = {.m = s.m, .n = s.n, .k = s.k, .activations = c.activations, .a = a.data(), .format = c.format, .layout = c.layout,

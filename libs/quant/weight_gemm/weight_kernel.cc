@@ -11,7 +11,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "libs/quant/weight_gemm/weight_kernel.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "libs/quant/float_vectors-inl.h"
@@ -28,7 +27,7 @@ namespace HWY_NAMESPACE {
 
 constexpr int kFewRows = 2, kTileRows = 3;
 constexpr int kTileColumns = kLanes == 16 ? 4 : 2;
-constexpr int64_t kPrefetchBytes = 1024;
+constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kDecodedDepth = 1024;  // k's that are decoded into the first-level cache; a multiple of kMaxSegment
 
 template <class D>
@@ -88,7 +87,8 @@ HWY_INLINE VF AddSegment(const EntryLoader<kVary>& entry, VF part, VF scale, con
 // ---------------------------------------------------------------------------------------------------------------------
 // Few rows: a column's sums while its codes are decoded.
 
-template <class Decoder, int kRows, bool kVary>
+// kOnlyScale: the weight has scales, and nothing else varies along k.
+template <class Decoder, int kRows, bool kVary, bool kOnlyScale>
 HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uint8_t* HWY_RESTRICT codes, const uint8_t* HWY_RESTRICT tail,
                        int64_t whole, const float* scale, const float* offset, const PanelScales& tables,
                        const PackedRow<typename Decoder::Element>* rows, VF (&totals)[kRows]) {
@@ -101,10 +101,12 @@ HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uin
   const size_t scale_stride = tables.scale.segment_stride, offset_stride = tables.offset.segment_stride;
   size_t at = 0;
   for (int r = 0; r < kRows; ++r) totals[r] = hn::Zero(DF());
-  for (int64_t s = 0; s < plan.segments; ++s) {
-    const uint8_t* p = s < whole ? codes + s * chunks * Decoder::kBytes : tail;
+  const uint8_t* p = codes;
+  for (int64_t s = 0; s < plan.segments; ++s, p += chunks * Decoder::kBytes) {
+    if (s == whole) p = tail;
     // The columns that follow lie behind. The processor's own prefetch starts anew at each page and is too late for so little work per byte.
-    for (int64_t byte = 0; byte < chunks * Decoder::kBytes; byte += 64) hwy::Prefetch(p + byte + kPrefetchBytes);
+    // Into the second-level cache: the misses that the first may wait for are too few to keep the memory busy.
+    for (int64_t byte = 0; byte < chunks * Decoder::kBytes; byte += 64) __builtin_prefetch(p + byte + kPrefetchBytes, /*rw=*/0, /*locality=*/2);
     VF parts[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) parts[r] = hn::Zero(DF());
@@ -119,10 +121,17 @@ HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uin
         at += kPer;
       }
     }
-    const VF by = scale == nullptr ? hn::Set(DF(), 1.0f) : entry(scale + static_cast<size_t>(s) * scale_stride);
-    const float* o = offset == nullptr ? nullptr : offset + static_cast<size_t>(s) * offset_stride;
+    if constexpr (kOnlyScale) {
+      const VF by = entry(scale);
+      scale += scale_stride;
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) totals[r] = AddSegment<kVary, E>(entry, parts[r], by, o, rows[r], s, static_cast<size_t>(s) * row_stride, totals[r]);
+      for (int r = 0; r < kRows; ++r) totals[r] = hn::MulAdd(parts[r], by, totals[r]);
+    } else {
+      const VF by = scale == nullptr ? hn::Set(DF(), 1.0f) : entry(scale + static_cast<size_t>(s) * scale_stride);
+      const float* o = offset == nullptr ? nullptr : offset + static_cast<size_t>(s) * offset_stride;
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) totals[r] = AddSegment<kVary, E>(entry, parts[r], by, o, rows[r], s, static_cast<size_t>(s) * row_stride, totals[r]);
+    }
   }
 }
 
@@ -242,11 +251,11 @@ T* Reserve(std::vector<T>& v, size_t size) {
 struct Codes {
   const uint8_t* data;  // column c at data + c * stride
   int64_t stride, columns;
-  int64_t whole;        // segments before the one that is copied and zero padded: tails[c]
-  const uint8_t (*tails)[kMaxSegment];
+  int64_t whole;        // segments before the one that ends behind k: tails[c]
+  const uint8_t* tails[kPanelColumns];
 };
 
-template <class Decoder, int kRows, bool kVary>
+template <class Decoder, int kRows, bool kVary, bool kOnlyScale>
 void FewRows(const Decoder& decoder, const WeightPlan& plan, const Codes& codes, const PanelScales& tables, const char* packed, float* result) {
   using E = typename Decoder::Element;
   PackedRow<E> rows[kRows];
@@ -262,7 +271,7 @@ void FewRows(const Decoder& decoder, const WeightPlan& plan, const Codes& codes,
       const float* scale = tables.scale.data == nullptr ? nullptr : tables.scale.data + column * tables.scale.row_stride;
       const float* offset = tables.offset.data == nullptr ? nullptr : tables.offset.data + column * tables.offset.row_stride;
       const uint8_t* data = codes.data + (c + i) * codes.stride;
-      Column<Decoder, kRows, kVary>(decoder, plan, data, codes.tails[column], codes.whole, scale, offset, tables, rows, totals[i]);
+      Column<Decoder, kRows, kVary, kOnlyScale>(decoder, plan, data, codes.tails[column], codes.whole, scale, offset, tables, rows, totals[i]);
     }
     for (int r = 0; r < kRows; ++r) AddLanes(totals[0][r], totals[1][r], totals[2][r], totals[3][r], result + r * kPanelColumns + c);
   }
@@ -300,9 +309,10 @@ void ManyRows(const Decoder& decoder, const WeightPlan& plan, const Codes& codes
 template <class Decoder, bool kVary>
 void MultiplyPanel(const Decoder& decoder, const WeightPlan& plan, const Codes& codes, const PanelScales& tables, const char* packed, int64_t rows,
                    float* carry, float* result) {
+  const bool only_scale = tables.scale.data != nullptr && tables.offset.data == nullptr && !plan.rows_vary;
   switch (rows) {
-    case 1: return FewRows<Decoder, 1, kVary>(decoder, plan, codes, tables, packed, result);
-    case 2: return FewRows<Decoder, 2, kVary>(decoder, plan, codes, tables, packed, result);
+    case 1: return (only_scale ? FewRows<Decoder, 1, kVary, true> : FewRows<Decoder, 1, kVary, false>)(decoder, plan, codes, tables, packed, result);
+    case 2: return (only_scale ? FewRows<Decoder, 2, kVary, true> : FewRows<Decoder, 2, kVary, false>)(decoder, plan, codes, tables, packed, result);
     default: return ManyRows<Decoder, kVary>(decoder, plan, codes, tables, packed, rows, carry, result);
   }
 }
@@ -311,27 +321,33 @@ void MultiplyPanel(const Decoder& decoder, const WeightPlan& plan, const Codes& 
 void SumPanel(const WeightGemmArgs& args, const WeightPlan& plan, int64_t first, int64_t columns, const char* packed, int64_t rows, float* result) {
   Buffers& buffers = ThreadBuffers();
   const int64_t row_codes = (args.k * Bits(args.format) + 7) / 8, segment_codes = plan.segment * Bits(args.format) / 8;
-  Codes codes{nullptr, 0, columns, row_codes / segment_codes, nullptr};
+  Codes codes{nullptr, 0, columns, row_codes / segment_codes, {}};
   if (args.k % 2 != 0 && Bits(args.format) == 4) codes.whole = args.k / plan.segment;
   if (args.layout == CodeLayout::kNK) {
     codes.data = static_cast<const uint8_t*>(args.w) + first * args.ldw;
     codes.stride = args.ldw;
   } else {
     codes.stride = (row_codes + 63) / 64 * 64;
-    uint8_t* out = Reserve(buffers.codes, static_cast<size_t>(codes.stride * kPanelColumns));
+    uint8_t* out = Reserve(buffers.codes, static_cast<size_t>(codes.stride * kPanelColumns + kMaxSegment));
     GatherCodes(args, first, columns, out, codes.stride);
     codes.data = out;
   }
-  alignas(64) uint8_t tails[kPanelColumns][kMaxSegment];
+  alignas(64) uint8_t copies[kPanelColumns][kMaxSegment];
   if (codes.whole < plan.segments) {
-    const int64_t done = codes.whole * segment_codes;
+    const int64_t done = codes.whole * segment_codes, padded = plan.segments * segment_codes;
+    // Behind k the activations are 0. Numbers without NaN may be read there as they are, as long as they belong to the matrix.
+    const bool any_number = args.format == Format::kI4 || args.format == Format::kE2M1 || args.format == Format::kI8;
     for (int64_t c = 0; c < columns; ++c) {
-      std::memset(tails[c], 0, kMaxSegment);
-      std::memcpy(tails[c], codes.data + c * codes.stride + done, static_cast<size_t>(row_codes - done));
-      if (args.k % 2 != 0 && Bits(args.format) == 4) tails[c][row_codes - done - 1] &= 15;
+      const uint8_t* from = codes.data + c * codes.stride + done;
+      const bool inside = args.layout != CodeLayout::kNK || padded <= (args.n - 1 - first - c) * args.ldw + row_codes;
+      codes.tails[c] = from;
+      if (any_number && inside) continue;
+      std::memset(copies[c], 0, kMaxSegment);
+      std::memcpy(copies[c], from, static_cast<size_t>(row_codes - done));
+      if (args.k % 2 != 0 && Bits(args.format) == 4) copies[c][row_codes - done - 1] &= 15;
+      codes.tails[c] = copies[c];
     }
   }
-  codes.tails = tails;
 
   PanelScales tables;
   const size_t floats = ScaleRowsFloats(plan, kPanelColumns);
@@ -428,6 +444,9 @@ void FinishPlan(const WeightGemmArgs& args, WeightPlan& plan) {
   });
   plan.lanes_vary = plan.unit != 0 && plan.unit < plan.chunk;
   plan.segment = std::max(plan.chunk, plan.unit == 0 ? kMaxSegment : plan.unit);
+  // Rather more segments than one that ends behind k.
+  while (plan.unit == 0 && args.k % plan.segment != 0 && plan.segment / 2 >= plan.chunk) plan.segment /= 2;
+  if (args.k % plan.segment != 0) plan.segment = std::max(plan.chunk, plan.unit == 0 ? kMaxSegment : plan.unit);
   plan.segments = (args.k + plan.segment - 1) / plan.segment;
   plan.sums_at = RoundUp(plan.segments * plan.segment * element, 64);
   plan.scales_at = plan.sums_at + (args.w_offset.data == nullptr ? 0 : plan.segments * kLanes * 4);
