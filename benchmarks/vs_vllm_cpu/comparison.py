@@ -49,7 +49,7 @@ class NonsenseError(RuntimeError):
 
 
 def check_text(engine: Engine) -> str:
-    text = engine.ask(text=PROBE_PROMPT)["text"]
+    text = engine.ask(text=PROBE_PROMPT, output=8)["text"]
     if PROBE_ANSWER not in text:
         raise NonsenseError(f"{engine.name} continues {PROBE_PROMPT!r} with {text!r}, without {PROBE_ANSWER!r}")
     return text

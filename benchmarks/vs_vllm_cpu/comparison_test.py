@@ -1,13 +1,12 @@
-"""The comparison's arithmetic, its order, and one whole engine process that is not vLLM."""
+"""The comparison's arithmetic and its order."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.vs_vllm_cpu import comparison, subject
+from benchmarks.vs_vllm_cpu import comparison
 
 
 class FakeEngine:
@@ -52,27 +51,3 @@ def test_plot_is_an_svg(tmp_path: Path) -> None:
     rates = comparison.measure([FakeEngine("x", 1, []), FakeEngine("y", 1, [])], rounds=2)
     comparison.plot(rates, tmp_path / "plot.svg", "title")
     assert "</svg>" in (tmp_path / "plot.svg").read_text()
-
-
-ECHO = """
-import json, os, sys
-answers = os.fdopen(int(sys.argv[1]), "w", buffering=1)
-print("noise on standard output")
-answers.write(json.dumps({"ready": 1.0, "llm": json.loads(sys.argv[2]), "variable": os.environ["VARIABLE"]}) + "\\n")
-for line in sys.stdin:
-    if "crash" in line:
-        sys.exit("it broke")
-    answers.write(line)
-"""
-
-
-def test_a_subject_answers_and_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = tmp_path / "engine.py"
-    engine.write_text(ECHO)
-    monkeypatch.setattr(subject, "ENGINE", engine)
-    with subject.Subject("echo", [sys.executable], {"VARIABLE": "here"}, {"model": "m"}, tmp_path / "log") as one:
-        assert one.about == {"ready": 1.0, "llm": {"model": "m"}, "variable": "here"}
-        assert one.ask(requests=2) == {"requests": 2}
-        assert one.peak_bytes() > 1 << 20
-        with pytest.raises(subject.SubjectError, match="echo ended with status 1(.|\n)*it broke"):
-            one.ask(text="crash")

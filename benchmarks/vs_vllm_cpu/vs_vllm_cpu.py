@@ -20,8 +20,8 @@ from pathlib import Path
 
 from absl import app, flags
 
+from benchmarks.engines.subject import Subject, SubjectError, own_python, processor
 from benchmarks.vs_vllm_cpu import comparison
-from benchmarks.vs_vllm_cpu.subject import Subject, SubjectError, own_python
 from serving import default_model
 
 FLAGS = flags.FLAGS
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> None:
     print("\npeak memory: " + ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in memory.items()))
     results = dict(
         time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        machine=dict(processor=_processor(), cores=len(cores), load=os.getloadavg()[0], system=machine.platform()),
+        machine=dict(processor=processor(), cores=len(cores), load=os.getloadavg()[0], system=machine.platform()),
         model=Path(model).name,
         peer_compile=FLAGS.peer_compile,
         engines={engine.name: {**engine.about, "peak_bytes": memory[engine.name]} for engine in engines},
@@ -94,15 +94,8 @@ def main(argv: list[str]) -> None:
         ],
     )
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    comparison.plot(rates, out / "plot.svg", f"{Path(model).name}, {len(cores)} cores of {_processor()}")
+    comparison.plot(rates, out / "plot.svg", f"{Path(model).name}, {len(cores)} cores of {processor()}")
     print(f"wrote {out / 'results.json'} and {out / 'plot.svg'}")
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return machine.machine()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "libs/quant/dtype.h"
 #include "libs/tiling/executor.h"
 
@@ -18,7 +19,9 @@ namespace jumar::quant {
 enum class WeightLayout : uint8_t {
   kNK,         // row-major [n, k], leading dimension ldw >= k: torch's Linear weight
   kKN,         // row-major [k, n], leading dimension ldw >= n
-  kFractalNz,  // of [n, k]: [ceil(k/16)][ceil(n/16)][16 n][16 k], dense (fractal_nz.h); ldw is not read; padding is not read as data
+  // FRACTAL_NZ (fractal_nz.h) of [n, k], and of [k, n]. Dense: ldw is not read. Padding is not read as data. The first is the faster.
+  kFractalNz,    // [ceil(k/16)][ceil(n/16)][16 n][16 k]
+  kFractalNzKN,  // [ceil(n/16)][ceil(k/16)][16 k][16 n]
 };
 
 struct GemmArgs {
@@ -37,6 +40,17 @@ struct GemmArgs {
 // Pointers need the alignment of their element only. InvalidArgument names the field that is wrong.
 // Thread safe. Uses a scratch buffer per calling thread, kept for the next call.
 absl::Status Gemm(const GemmArgs& args, tiling::Executor& executor);
+
+// Rows [first_row, first_row + num_rows) of a and out, with a weight (and bias, or null) of their own: a group of a mixture of experts.
+struct GemmGroup {
+  int64_t first_row = 0, num_rows = 0;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+};
+
+// The products of all groups in one pass of the executor, each row bit-equal to Gemm's. `shared` says what the groups share: m is the rows of
+// a and out, its w and bias are not read. Groups must ascend and not overlap; the rows of no group are neither read nor written.
+absl::Status GroupedGemm(const GemmArgs& shared, absl::Span<const GemmGroup> groups, tiling::Executor& executor);
 
 }  // namespace jumar::quant
 

@@ -54,16 +54,16 @@ HWY_INLINE void Accumulate(const typename Step::Activation* HWY_RESTRICT a, size
       decltype(Step::LoadWeights(w, 0, 0)) weights[kColumns];
 #pragma GCC unroll 16
       for (int j = 0; j < kColumns; ++j) weights[j] = Step::LoadWeights(w + j * strides.column, strides.block, v);
-      MultiplyTile<Step, kRows, kColumns>(a + v * Step::kVectorSize, a_stride, weights, sums);
+      MultiplyTile<typename Step::Math, kRows, kColumns>(a + v * Step::kVectorSize, a_stride, weights, sums);
     }
     a += Step::kDepth;
     w += kBlocks * strides.block;
   }
 }
 
-// kColumns columns, `strides.column` apart.
+// kColumns columns, `strides.column` apart. Not inline: two callers share each, and compile in half the time.
 template <class Step, int kRows, int kColumns>
-HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w, const Strides& strides,
+HWY_NOINLINE void Tile(const typename Step::Activation* a, size_t a_stride, const typename Step::Weight* w, const Strides& strides,
                      bool next_panel, const Part& part, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
   using T = typename Step::Weight;
   constexpr size_t kBlocks = Step::kDepth / 16;
@@ -76,18 +76,26 @@ HWY_INLINE void Tile(const typename Step::Activation* a, size_t a_stride, const 
       sums[i][j] = part.first ? hn::Zero(df) : hn::Load(df, carry + (i * kPanel + j) * kLanes);
     }
   }
-  Accumulate<Step, kRows, kColumns>(a + part.first_step * Step::kDepth, a_stride, w + part.first_step * kBlocks * strides.block, strides,
-                                    next_panel, part.last_step - part.first_step, sums);
-  if (part.tail != 0) {
+  T padded[kColumns][Step::kDepth];
+  size_t first = part.first_step, steps = part.last_step - first;
+  const T* from = w + first * kBlocks * strides.block;
+  Strides steps_strides = strides;
+  for (bool tail = part.tail != 0;; tail = false) {
+    Accumulate<Step, kRows, kColumns>(a + first * Step::kDepth, a_stride, from, steps_strides, next_panel, steps, sums);
+    if (!tail) break;
     // Only the elements of k that exist are read: what lies behind them may be NaN, and 0 * NaN is not 0.
-    T padded[kColumns][Step::kDepth] = {};
+    std::fill_n(padded[0], kColumns * Step::kDepth, T{});
     for (int j = 0; j < kColumns; ++j) {
       for (size_t block = 0; block * 16 < part.tail; ++block) {
         std::memcpy(padded[j] + block * 16, w + (part.last_step * kBlocks + block) * strides.block + j * strides.column,
                     std::min<size_t>(16, part.tail - block * 16) * sizeof(T));
       }
     }
-    Accumulate<Step, kRows, kColumns>(a + part.last_step * Step::kDepth, a_stride, padded[0], {Step::kDepth, 16}, false, 1, sums);
+    first = part.last_step;
+    steps = 1;
+    from = padded[0];
+    steps_strides = {Step::kDepth, 16};
+    next_panel = false;
   }
   if (part.last) return AddLanesOfTile<kRows, kColumns>(sums, result);
 #pragma GCC unroll 16
@@ -132,7 +140,7 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
   using T = typename Step::Weight;
   using A = typename Step::Activation;
   constexpr size_t kPartDepth = 256 / sizeof(T), kBlocks = Step::kDepth / 16;
-  constexpr int64_t kMaxPanels = 16;
+  constexpr int64_t kTransposedPanels = 16;  // at a time
   const size_t a_stride = PackedRowBytes(args.type, args.k) / sizeof(A);
   const int64_t rows = row_end - row_begin, tiles = (rows + kMaxRows - 1) / kMaxRows;  // of nearly equal size: 8 rows are 4 + 4, not 6 + 2
   const size_t steps = args.k / Step::kDepth, tail = args.k % Step::kDepth;
@@ -142,9 +150,9 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
   constexpr int64_t kCarryFloats = 4096;
   alignas(64) float carry[kDecodeRows * kPanel * kLanes + kCarryFloats];
   alignas(64) float result[kMaxRows * kPanel];
-  alignas(64) T fractals[kMaxPanels * kPanel * kPartDepth];  // of layouts across k: [block of k][panel][16][16]
+  alignas(64) T fractals[kTransposedPanels * kPanel * kPartDepth];  // of layouts across k: [block of k][panel][16][16]
   const int64_t carry_of_row = kPanel * kLanes, carry_of_panel = rows * carry_of_row;
-  const int64_t group = std::clamp<int64_t>(static_cast<int64_t>(std::size(carry)) / carry_of_panel, 1, kMaxPanels);
+  const int64_t group = std::clamp<int64_t>(static_cast<int64_t>(std::size(carry)) / carry_of_panel, 1, along_k ? INT64_MAX : kTransposedPanels);
   for (int64_t first = panel_begin; first < panel_end; first += group) {
     const int64_t end = std::min(panel_end, first + group);
     for (size_t p = 0; p < parts; ++p) {
@@ -184,41 +192,57 @@ void StreamFractals(const GemmArgs& args, const void* packed, int64_t row_begin,
   }
 }
 
-// Columns [begin, end) of a row-major weight, as kColumns long streams: each tile takes the next column of every stream.
+// `count` columns of each of kColumns streams of a row-major weight, which are `stream` columns apart; w is the first.
 template <class Step, int kRows, int kColumns>
-void StreamColumns(const GemmArgs& args, const typename Step::Activation* a, int64_t row, int64_t begin, int64_t end) {
+void ColumnsOfStreams(const GemmArgs& args, const typename Step::Activation* a, const typename Step::Weight* w, int64_t stream, int count,
+                      int64_t row, int64_t n0) {
   using T = typename Step::Weight;
   const size_t a_stride = PackedRowBytes(args.type, args.k) / sizeof(typename Step::Activation);
-  const int64_t length = (end - begin) / kColumns;
-  const Strides strides = {static_cast<size_t>(length * args.ldw), 16};
+  const Strides strides = {static_cast<size_t>(stream * args.ldw), 16};
   const Part whole = {0, static_cast<size_t>(args.k / Step::kDepth), static_cast<size_t>(args.k % Step::kDepth), true, true};
   alignas(64) float result[kRows * kPanel], results[kColumns][kRows][kPanel];
-  for (int64_t c = 0; c < length; c += kPanel) {
-    const int count = static_cast<int>(std::min(kPanel, length - c));
-    for (int t = 0; t < count; ++t) {
-      const T* w = static_cast<const T*>(args.w) + (begin + c + t) * args.ldw;
-      Tile<Step, kRows, kColumns>(a, a_stride, w, strides, false, whole, nullptr, result);
-      for (int j = 0; j < kColumns; ++j) {
-        for (int i = 0; i < kRows; ++i) results[j][i][t] = result[i * kPanel + j];
-      }
-    }
+  for (int t = 0; t < count; ++t) {
+    Tile<Step, kRows, kColumns>(a, a_stride, w + t * args.ldw, strides, false, whole, nullptr, result);
     for (int j = 0; j < kColumns; ++j) {
-      const int64_t n0 = begin + j * length + c;
-      const T* bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + n0;
-      for (int i = 0; i < kRows; ++i) WriteRow(results[j][i], bias, count, static_cast<T*>(args.out) + (row + i) * args.ldo + n0);
+      for (int i = 0; i < kRows; ++i) results[j][i][t] = result[i * kPanel + j];
     }
   }
-  if constexpr (kColumns > 1) StreamColumns<Step, kRows, 1>(args, a, row, begin + length * kColumns, end);
+  for (int j = 0; j < kColumns; ++j) {
+    const T* bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + n0 + j * stream;
+    for (int i = 0; i < kRows; ++i) {
+      WriteRow(results[j][i], bias, count, static_cast<T*>(args.out) + (row + i) * args.ldo + n0 + j * stream);
+    }
+  }
+}
+
+// Columns [begin, end) of a row-major weight, as kColumns long streams, 16 columns of each at a time: a tile takes one column of every stream.
+template <class Step, int kColumns>
+void StreamColumns(const GemmArgs& args, const void* packed, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
+  using A = typename Step::Activation;
+  const size_t a_stride = PackedRowBytes(args.type, args.k) / sizeof(A);
+  const int64_t stream = (end - begin) / kColumns, rows = row_end - row_begin, tiles = (rows + kMaxRows - 1) / kMaxRows;
+  for (int64_t c = 0; c < stream; c += kPanel) {
+    const int count = static_cast<int>(std::min(kPanel, stream - c));
+    const auto* w = static_cast<const typename Step::Weight*>(args.w) + (begin + c) * args.ldw;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = row_begin + rows * tile / tiles;
+      const A* a = static_cast<const A*>(packed) + row * a_stride;
+      WithRows(static_cast<int>(row_begin + rows * (tile + 1) / tiles - row), [&](auto r) {
+        constexpr int kRows = decltype(r)::value;
+        constexpr bool kUsed = kColumns == 1 || kColumns == TileColumns(kRows) || (kRows == 3 && kColumns == TileColumns(4));  // 7 rows: 3 + 4
+        if constexpr (kUsed) ColumnsOfStreams<Step, kRows, kColumns>(args, a, w, stream, count, row, begin + c);
+      });
+    }
+  }
+  if constexpr (kColumns > 1) StreamColumns<Step, 1>(args, packed, row_begin, row_end, begin + stream * kColumns, end);
 }
 
 template <class Step>
 void StreamRowMajor(const GemmArgs& args, const void* packed, int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) {
-  using A = typename Step::Activation;
-  const A* a = static_cast<const A*>(packed) + row_begin * (PackedRowBytes(args.type, args.k) / sizeof(A));
-  WithRows(static_cast<int>(row_end - row_begin), [&](auto r) {
-    constexpr int kRows = decltype(r)::value;
-    StreamColumns<Step, kRows, TileColumns(kRows)>(args, a, row_begin, panel_begin * kPanel, std::min(args.n, panel_end * kPanel));
-  });
+  const int64_t begin = panel_begin * kPanel, end = std::min(args.n, panel_end * kPanel), rows = row_end - row_begin;
+  if (rows == 1) return StreamColumns<Step, TileColumns(1)>(args, packed, row_begin, row_end, begin, end);
+  if (rows <= 3) return StreamColumns<Step, TileColumns(3)>(args, packed, row_begin, row_end, begin, end);
+  return StreamColumns<Step, TileColumns(kMaxRows)>(args, packed, row_begin, row_end, begin, end);
 }
 
 void DecodeRange(const GemmArgs& args, const void* packed, int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) {

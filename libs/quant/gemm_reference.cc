@@ -13,6 +13,8 @@ double Weight(const GemmArgs& args, int64_t j, int64_t kk) {
     case WeightLayout::kKN: return LoadScalar(args.type, args.w, kk * args.ldw + j);
     case WeightLayout::kFractalNz:
       return LoadScalar(args.type, args.w, ((kk / 16 * ((args.n + 15) / 16) + j / 16) * 16 + j % 16) * 16 + kk % 16);
+    case WeightLayout::kFractalNzKN:
+      return LoadScalar(args.type, args.w, ((j / 16 * ((args.k + 15) / 16) + kk / 16) * 16 + kk % 16) * 16 + j % 16);
   }
   return NAN;
 }

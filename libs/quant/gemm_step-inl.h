@@ -34,15 +34,39 @@ constexpr bool kManyRegisters = false;
 #endif
 
 // ---------------------------------------------------------------------------------------------------------------------
+// What is multiplied: vectors of kVectorSize activations with weights that were made the same.
+
+struct WideMath {
+  using Activation = float;
+  static constexpr int kVectorSize = kLanes;
+  static HWY_INLINE VF LoadActivations(const float* a) { return hn::Load(DF(), a); }
+  static HWY_INLINE void StoreActivations(VF v, float* a) { hn::Store(v, DF(), a); }
+  static HWY_INLINE VF MultiplyAdd(VF a, VF w, VF sum) { return hn::MulAdd(a, w, sum); }
+};
+
+#if HWY_NATIVE_DOT_BF16
+struct DotMath {  // pairs of bf16 products are summed by one instruction
+  using Activation = hwy::bfloat16_t;
+  using DB = hn::Repartition<hwy::bfloat16_t, DF>;
+  static constexpr int kVectorSize = 2 * kLanes;
+  static HWY_INLINE hn::Vec<DB> LoadActivations(const Activation* a) { return hn::Load(DB(), a); }
+  static HWY_INLINE void StoreActivations(hn::Vec<DB> v, Activation* a) { hn::Store(v, DB(), a); }
+  static HWY_INLINE VF MultiplyAdd(hn::Vec<DB> a, hn::Vec<DB> w, VF sum) {
+    VF unused = hn::Zero(DF());
+    return hn::ReorderWidenMulAccumulate(DF(), a, w, sum, unused);
+  }
+};
+#endif
+
+// ---------------------------------------------------------------------------------------------------------------------
 // A step says how kDepth elements along k of a row become vectors, and in which order the lanes come: the same for both factors.
 
 template <typename T>
-struct WideStep {  // both are widened to fp32
+struct WideStep : WideMath {  // both are widened to fp32
+  using Math = WideMath;
   using Weight = T;
-  using Activation = float;
   static constexpr int kDepth = 16;  // along k
   static constexpr int kVectors = kDepth / kLanes;
-  static constexpr int kVectorSize = kLanes;  // activations in a vector
   // bf16 widens cheaper by taking the even and the odd elements than in order.
   static constexpr bool kEvenOdd = sizeof(T) == 2 && std::is_same_v<T, hwy::bfloat16_t> && kLanes > 1 && kLanes <= 8;
 
@@ -56,19 +80,14 @@ struct WideStep {  // both are widened to fp32
       return quant::HWY_NAMESPACE::LoadF32(df, w + vector * kLanes);
     }
   }
-  static HWY_INLINE VF LoadActivations(const float* a) { return hn::Load(DF(), a); }
-  static HWY_INLINE void StoreActivations(VF v, float* a) { hn::Store(v, DF(), a); }
-  static HWY_INLINE VF MultiplyAdd(VF a, VF w, VF sum) { return hn::MulAdd(a, w, sum); }
 };
 
 #if HWY_NATIVE_DOT_BF16
-struct DotStep {  // pairs of bf16 products are summed by one instruction
+struct DotStep : DotMath {
+  using Math = DotMath;
   using Weight = hwy::bfloat16_t;
-  using Activation = hwy::bfloat16_t;
-  using DB = hn::Repartition<hwy::bfloat16_t, DF>;
   static constexpr int kDepth = 32;
-  static constexpr int kVectors = kDepth / (2 * kLanes);
-  static constexpr int kVectorSize = 2 * kLanes;
+  static constexpr int kVectors = kDepth / kVectorSize;
 
   static HWY_INLINE hn::Vec<DB> LoadWeights(const Weight* HWY_RESTRICT w, size_t block_stride, int vector) {
     if constexpr (kVectors == 1) {  // one vector spans two fractals
@@ -78,12 +97,6 @@ struct DotStep {  // pairs of bf16 products are summed by one instruction
       constexpr int kPerBlock = kVectors / 2;
       return hn::LoadU(DB(), w + (vector / kPerBlock) * block_stride + (vector % kPerBlock) * 2 * kLanes);
     }
-  }
-  static HWY_INLINE hn::Vec<DB> LoadActivations(const Activation* a) { return hn::Load(DB(), a); }
-  static HWY_INLINE void StoreActivations(hn::Vec<DB> v, Activation* a) { hn::Store(v, DB(), a); }
-  static HWY_INLINE VF MultiplyAdd(hn::Vec<DB> a, hn::Vec<DB> w, VF sum) {
-    VF unused = hn::Zero(DF());
-    return hn::ReorderWidenMulAccumulate(DF(), a, w, sum, unused);
   }
 };
 using BF16Step = DotStep;
@@ -102,18 +115,18 @@ void WithStep(DType type, const Fn& fn) {
 }
 
 // sums[i][j] += activations of row i * weights of column j, one vector of each.
-template <class Step, int kRows, int kColumns, class W>
-HWY_INLINE void MultiplyTile(const typename Step::Activation* HWY_RESTRICT a, size_t a_stride, const W (&weights)[kColumns],
+template <class Math, int kRows, int kColumns, class W>
+HWY_INLINE void MultiplyTile(const typename Math::Activation* HWY_RESTRICT a, size_t a_stride, const W (&weights)[kColumns],
                              VF (&sums)[kRows][kColumns]) {
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    auto activations = Step::LoadActivations(a + i * a_stride);
+    auto activations = Math::LoadActivations(a + i * a_stride);
 #if HWY_ARCH_X86
     // Without this, GCC reads the activations from memory again for each column, and the load ports become the limit.
     if constexpr (kColumns > 1) asm("" : "+v"(activations.raw));
 #endif
 #pragma GCC unroll 16
-    for (int j = 0; j < kColumns; ++j) sums[i][j] = Step::MultiplyAdd(activations, weights[j], sums[i][j]);
+    for (int j = 0; j < kColumns; ++j) sums[i][j] = Math::MultiplyAdd(activations, weights[j], sums[i][j]);
   }
 }
 

@@ -19,7 +19,7 @@ namespace jumar::quant {
 namespace {
 
 const DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-const WeightLayout kLayouts[] = {WeightLayout::kNK, WeightLayout::kKN, WeightLayout::kFractalNz};
+const WeightLayout kLayouts[] = {WeightLayout::kNK, WeightLayout::kKN, WeightLayout::kFractalNz, WeightLayout::kFractalNzKN};
 
 // A row-major matrix at an address that has only its element's alignment, with NaN in the gap behind each row and at both ends.
 class Matrix {
@@ -71,29 +71,32 @@ struct Problem {
     bias.Fill(rng);
     args = {.m = m, .n = n, .k = k, .type = type, .a = a.data(), .lda = a.ld(), .w = w.data(), .ldw = w.ld(), .layout = layout,
             .bias = with_bias ? bias.data() : nullptr, .out = out.data(), .ldo = out.ld()};
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t kk = 0; kk < k; ++kk) w_kn.Set(kk, j, w.Get(j, kk));
+    }
     if (layout == WeightLayout::kKN) {
-      for (int64_t j = 0; j < n; ++j) {
-        for (int64_t kk = 0; kk < k; ++kk) w_kn.Set(kk, j, w.Get(j, kk));
-      }
       args.w = w_kn.data();
       args.ldw = w_kn.ld();
-    } else if (layout == WeightLayout::kFractalNz) {
-      nz.resize(*FractalNzBytes(n, k, SizeOf(type)) + 2, char{-1});
+    } else if (layout != WeightLayout::kNK) {
+      const bool along_k = layout == WeightLayout::kFractalNz;
+      const Matrix& from = along_k ? w : w_kn;
+      const int64_t rows = along_k ? n : k, cols = along_k ? k : n;
+      nz.resize(*FractalNzBytes(rows, cols, SizeOf(type)) + 2, char{-1});
       nz_data = nz.data() + 2;  // not aligned
-      EXPECT_TRUE(PackFractalNz(n, k, SizeOf(type), w.data(), w.ld(), nz_data).ok());
-      PoisonFractalPadding();
+      EXPECT_TRUE(PackFractalNz(rows, cols, SizeOf(type), from.data(), from.ld(), nz_data).ok());
+      PoisonFractalPadding(rows, cols);
       args.w = nz_data;
       args.ldw = 0;
     }
   }
 
   // The padding of a fractal matrix is zero by its definition; the product must not even depend on that.
-  void PoisonFractalPadding() {
-    const int64_t rows = (args.n + 15) / 16 * 16, cols = (args.k + 15) / 16 * 16;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) {
-        if (r < args.n && c < args.k) continue;
-        StoreScalar(args.type, NAN, nz_data, ((c / 16 * (rows / 16) + r / 16) * 16 + r % 16) * 16 + c % 16);
+  void PoisonFractalPadding(int64_t rows, int64_t cols) {
+    const int64_t padded_rows = (rows + 15) / 16 * 16, padded_cols = (cols + 15) / 16 * 16;
+    for (int64_t r = 0; r < padded_rows; ++r) {
+      for (int64_t c = 0; c < padded_cols; ++c) {
+        if (r < rows && c < cols) continue;
+        StoreScalar(args.type, NAN, nz_data, ((c / 16 * (padded_rows / 16) + r / 16) * 16 + r % 16) * 16 + c % 16);
       }
     }
   }
@@ -137,7 +140,7 @@ TEST_P(GemmTest, MatchesFloat64OnEveryTailOfEveryDimension) {
   uint32_t seed = 1;
   for (DType type : kTypes) {
     for (WeightLayout layout : kLayouts) {
-      for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 13}) ExpectMatchesReference(*std::make_unique<Problem>(m, 21, 37, type, layout, true, seed++), pool_);
+      for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 13, 17, 22}) ExpectMatchesReference(*std::make_unique<Problem>(m, 21, 37, type, layout, true, seed++), pool_);
       for (int64_t n : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 48}) {
         ExpectMatchesReference(*std::make_unique<Problem>(3, n, 65, type, layout, n % 2, seed++), pool_);
         ExpectMatchesReference(*std::make_unique<Problem>(1, n, 40, type, layout, n % 2, seed++), pool_);
@@ -174,14 +177,14 @@ TEST_P(GemmTest, ZeroSizesTouchNothing) {
 TEST_P(GemmTest, ARowIsBitEqualInEveryBatchLayoutAndThreadCount) {
   tiling::ThreadPool two(2);
   for (DType type : kTypes) {
-    for (int64_t k : {64, 576, 1100, 1536}) {
-      const int64_t m = 300, n = 35;
+    for (const auto& [n, k] : std::vector<std::pair<int64_t, int64_t>>{{35, 64}, {150, 576}, {35, 1100}, {35, 1536}}) {
+      const int64_t m = 300;
       Problem whole(m, n, k, type, WeightLayout::kFractalNz, true, 11);
       ASSERT_TRUE(Gemm(whole.args, pool_).ok());
       for (WeightLayout layout : kLayouts) {
         Problem part(m, n, k, type, layout, true, 11);
         for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {299, 1}, {5, 2}, {8, 3}, {100, 4},
-                                                                                  {31, 5}, {17, 6}, {40, 8}, {3, 33}, {0, 300}}) {
+                                                                                  {31, 5}, {17, 6}, {9, 7}, {40, 8}, {2, 16}, {60, 17}, {3, 33}, {0, 300}}) {
           GemmArgs args = part.args;
           args.m = count;
           args.a = part.a.row(first);
@@ -195,6 +198,38 @@ TEST_P(GemmTest, ARowIsBitEqualInEveryBatchLayoutAndThreadCount) {
           }
         }
       }
+    }
+  }
+}
+
+// Groups of every size, among them none, with gaps between them and a weight each; rows of no group stay as they were.
+TEST_P(GemmTest, ARowOfAGroupIsBitEqualToItsOwnProduct) {
+  const std::vector<std::pair<int64_t, int64_t>> ranges = {{0, 1}, {1, 0}, {1, 2}, {5, 17}, {22, 1}, {25, 140}, {165, 0}, {165, 6}};
+  for (DType type : kTypes) {
+    for (WeightLayout layout : kLayouts) {
+      const int64_t m = 175, n = 37, k = 70;
+      Problem shared(m, n, k, type, layout, false, 20);
+      std::vector<std::unique_ptr<Problem>> experts;
+      std::vector<GemmGroup> groups;
+      for (const auto& [first, count] : ranges) {
+        experts.push_back(std::make_unique<Problem>(count, n, k, type, layout, groups.size() % 2, 30 + groups.size()));
+        groups.push_back({first, count, experts.back()->args.w, experts.back()->args.bias});
+      }
+      Matrix want = shared.out;
+      for (const GemmGroup& group : groups) {
+        GemmArgs args = shared.args;
+        args.m = group.num_rows;
+        args.a = shared.a.row(group.first_row);
+        args.w = group.w;
+        args.bias = group.bias;
+        args.out = static_cast<char*>(want.data()) + group.first_row * want.ld() * SizeOf(type);
+        ASSERT_TRUE(Gemm(args, pool_).ok());
+      }
+      ASSERT_TRUE(GroupedGemm(shared.args, groups, pool_).ok());
+      for (int64_t i = 0; i < m; ++i) {
+        ASSERT_EQ(std::memcmp(shared.out.row(i), want.row(i), want.row_bytes()), 0) << shared.Name() << " row " << i;
+      }
+      ASSERT_TRUE(shared.out.MarginsAreUntouched());
     }
   }
 }
@@ -271,6 +306,13 @@ TEST(GemmArgsTest, ErrorsNameTheFieldAndTheLimit) {
   args.layout = WeightLayout::kKN;
   args.ldw = 2;
   EXPECT_NE(message(args).find("ldw = 2 is less than the 3"), std::string::npos) << message(args);
+  const auto grouped = [&](std::vector<GemmGroup> groups) {
+    for (GemmGroup& group : groups) group.w = good.args.w;
+    return std::string(GroupedGemm(good.args, groups, tiling::InlineExecutor()).message());
+  };
+  EXPECT_NE(grouped({{.first_row = 1, .num_rows = 2}}).find("group 0 has 2 rows from 1; they must lie in [0, 2]"), std::string::npos);
+  EXPECT_NE(grouped({{.num_rows = 2}, {.first_row = 1, .num_rows = 1}}).find("group 1 has 1 rows from 1; they must lie in [2, 2]"), std::string::npos);
+  EXPECT_NE(grouped({{.first_row = INT64_MAX, .num_rows = INT64_MAX}}).find("group 0"), std::string::npos);
   args = good.args;
   args.w = nullptr;
   EXPECT_NE(message(args).find("w is null"), std::string::npos) << message(args);

@@ -30,6 +30,11 @@ inline Strides StridesOf(const GemmArgs& args) {
   return {16, static_cast<size_t>(PaddedTo16(args.n)) * 16};
 }
 
+template <typename T>
+const T* FirstOfPanel(const GemmArgs& args, int64_t panel) {
+  return static_cast<const T*>(args.w) + (args.layout == WeightLayout::kNK ? panel * kPanel * args.ldw : panel * 256);
+}
+
 inline bool IsAlongK(WeightLayout layout) { return layout == WeightLayout::kNK || layout == WeightLayout::kFractalNz; }
 
 // The transposes of kBlock x kBlock squares that lie side by side in the blocks of vectors of D: rows[i] becomes the i-th column of each.
@@ -98,6 +103,7 @@ template <typename T>
 void TransposeFractal(const GemmArgs& args, int64_t panel, int64_t block, T* fractal) {
   const T* w = static_cast<const T*>(args.w);
   const int64_t k_count = std::min<int64_t>(16, args.k - block * 16), n_count = std::min<int64_t>(16, args.n - panel * 16);
+  if (args.layout == WeightLayout::kFractalNzKN) return TransposeBlock(w + (panel * (PaddedTo16(args.k) / 16) + block) * 256, 16, k_count, n_count, fractal);
   TransposeBlock(w + block * 16 * args.ldw + panel * 16, args.ldw, k_count, n_count, fractal);
 }
 

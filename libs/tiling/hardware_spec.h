@@ -46,6 +46,7 @@ enum class Source : uint8_t {
   kCubeRates,
   kVectorRates,
   kMmad,
+  kWeightQuant,
   kEvents,
   kCopyExample,
   kLoadTest,
@@ -69,6 +70,8 @@ struct HardwareSpec {
   Architecture architecture = Architecture::kHost;
   uint32_t formats = 0;   // of Format
   Source formats_source = Source::kNone;
+  uint32_t weight_formats = 0;  // of Format: what a weight may be where the product is one of 16 bits (weight-only quantisation)
+  Source weight_formats_source = Source::kNone;
 
   // The figures: kSpecFigures, below, says what each of them is.
   int64_t soc_version = kUnknown;
@@ -111,6 +114,7 @@ struct HardwareSpec {
   std::array<Source, kNumFigures> sources = {};  // in the order of kSpecFigures
 
   constexpr bool Supports(Format format) const { return (formats & format) != 0; }
+  constexpr bool TakesWeightsIn(Format format) const { return (weight_formats & format) != 0; }
 };
 
 struct SpecFigure {

@@ -55,6 +55,10 @@ inline constexpr std::array kSources = std::to_array<SourceNote>({
     {Source::kMmad, "Ascend C reference, “Mmad”",
      "mirror-cann/asc-devkit, docs/zh/api/SIMD-API: 矩阵计算（ISASI）/Mmad计算",
      "which types the cube of each product multiplies"},
+    {Source::kWeightQuant, "CANN operators, “aclnnWeightQuantBatchMatmulV2”",
+     "hicann/ops-nn, matmul/weight_quant_batch_matmul_v2/docs",
+     "types of a weight that is multiplied with 16-bit rows: int8 and int4 on A2 and A3; these, E4M3, HiF8 and E2M1 on the 950; int8 on "
+     "the 310P"},
     {Source::kEvents, "CANN reference, “aclrtCreateEvent”",
      "hiascend.com, CANN API reference",
      "how many events a device has"},
@@ -199,9 +203,25 @@ constexpr void Add(HardwareSpec& spec, F facts) {
   for (const Fact& fact : facts) SetFigure(spec, fact.figure, fact.value, fact.source);
 }
 
+constexpr uint32_t WeightFormats(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kA2:
+    case Architecture::kA3: return kInt8 | kInt4;
+    case Architecture::kA5: return kInt8 | kInt4 | kFp8 | kHiF8 | kMxFp4;
+    case Architecture::k310P: return kInt8;
+    case Architecture::kHost: return 0;
+  }
+  return 0;
+}
+
 constexpr HardwareSpec Row(std::string_view name, Architecture architecture, uint32_t formats, F common, std::initializer_list<Fact> own) {
-  HardwareSpec spec{.name = name, .architecture = architecture, .formats = formats, .formats_source = Source::kMmad};
-  if (architecture == Architecture::kHost) spec.formats_source = Source::kMeasured;
+  HardwareSpec spec{.name = name,
+                    .architecture = architecture,
+                    .formats = formats,
+                    .formats_source = Source::kMmad,
+                    .weight_formats = WeightFormats(architecture),
+                    .weight_formats_source = Source::kWeightQuant};
+  if (architecture == Architecture::kHost) spec.formats_source = spec.weight_formats_source = Source::kMeasured;
   if (architecture != Architecture::kHost) Add(spec, kFractals);
   Add(spec, common);
   Add(spec, {own.begin(), own.size()});

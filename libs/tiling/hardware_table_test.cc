@@ -16,6 +16,7 @@ static_assert(k910B2.l0a_bytes % k910B2.l0a_alignment == 0);
 static_assert(k910B2.fractal_rows * k910B2.fractal_row_bytes == 512);
 static_assert(ChipNamed("Ascend910B9") == nullptr);
 static_assert(SourceOf(k910B2, &HardwareSpec::ub_bytes) == Source::kArch2201);
+static_assert(k910B2.TakesWeightsIn(kInt4) && !k910B2.TakesWeightsIn(kFp8) && ChipNamed("Ascend950PR")->TakesWeightsIn(kFp8));
 
 TEST(HardwareTableTest, NoKnownFigureLacksASource) {
   for (const HardwareSpec& spec : kHardware) {
@@ -24,6 +25,7 @@ TEST(HardwareTableTest, NoKnownFigureLacksASource) {
       EXPECT_GE(spec.*figure.value, 0) << spec.name << " " << figure.name;
     }
     EXPECT_NE(spec.formats_source, Source::kNone) << spec.name;
+    EXPECT_NE(spec.weight_formats_source, Source::kNone) << spec.name;
   }
 }
 
@@ -31,7 +33,7 @@ TEST(HardwareTableTest, EverySourceIsDescribedAndUsed) {
   std::set<Source> used = {Source::kMeasured, Source::kGiven};  // of rows that the table doesn't have
   for (const HardwareSpec& spec : kHardware) {
     used.insert(spec.sources.begin(), spec.sources.end());
-    used.insert(spec.formats_source);
+    used.insert({spec.formats_source, spec.weight_formats_source});
   }
   used.erase(Source::kNone);
   for (const Source source : used) {

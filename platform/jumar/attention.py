@@ -13,6 +13,7 @@ from functools import cache
 from typing import ClassVar
 
 import torch
+from vllm.config import get_current_vllm_config_or_none
 from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
@@ -25,6 +26,8 @@ from vllm.v1.attention.backend import (
 )
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout
+
+from jumar import kv_quantization
 
 # Tokens of a KV page. CANN's fused attention takes multiples of 128 in every mode, of 16 in decode only.
 KV_BLOCK_SIZE = 128
@@ -46,11 +49,11 @@ def compressed_causal_mask(device: torch.device) -> torch.Tensor:
 
 @register_backend(AttentionBackendEnum.CUSTOM, "jumar.attention.AscendAttentionBackend")
 class AscendAttentionBackend(AttentionBackend):
-    """Causal GQA/MQA attention with a paged KV cache, fp16, bf16 and fp32, sliding window."""
+    """Causal GQA/MQA attention with a paged KV cache, fp16, bf16 and fp32 or quantised, sliding window."""
 
     forward_includes_kv_cache_update: bool = False
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16, torch.float32]
-    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16"]
+    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16", *kv_quantization.FORMATS]
 
     @staticmethod
     def get_name() -> str:
@@ -68,6 +71,14 @@ class AscendAttentionBackend(AttentionBackend):
     def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
         # A layer's blocks must be one contiguous range, which _split_cache reinterprets.
         return (KVCacheLayout.LBNHC,)
+
+    @classmethod
+    def customize_spec(cls, spec: AttentionSpec) -> AttentionSpec:
+        return kv_quantization.customize_spec(spec)
+
+    @classmethod
+    def supports_per_head_quant_scales(cls) -> bool:
+        return True
 
     @classmethod
     def supports_sliding_window(cls) -> bool:
@@ -97,11 +108,11 @@ class AscendMetadata:
     block_table: torch.Tensor  # int32 [requests, max_blocks]
     slot_mapping: torch.Tensor  # int64 [tokens]
     causal: bool
+    single_queries: bool = False  # one token of every request: a decode
 
 
 class AscendMetadataBuilder(AttentionMetadataBuilder[AscendMetadata]):
     _cudagraph_support: ClassVar[AttentionCGSupport] = AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
-    reorder_batch_threshold: int | None = 1
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
@@ -121,7 +132,8 @@ class AscendMetadataBuilder(AttentionMetadataBuilder[AscendMetadata]):
         ends = starts[1:]
         kv_lens = common.seq_lens_cpu_upper_bound.tolist()
         num_tokens = common.num_actual_tokens
-        if common.max_query_len == 1 and num_tokens == len(ends):
+        single_queries = common.max_query_len == 1 and num_tokens == len(ends)
+        if single_queries:
             # A decode batch padded to a graph's size: the operator wants every token in some
             # row, so a padding token becomes a row without keys.
             kv_lens = [kv if end > start else 0 for kv, start, end in zip(kv_lens, starts, ends)]
@@ -133,6 +145,7 @@ class AscendMetadataBuilder(AttentionMetadataBuilder[AscendMetadata]):
             block_table=common.block_table_tensor,
             slot_mapping=common.slot_mapping,
             causal=bool(common.causal),
+            single_queries=single_queries,
         )
 
 
@@ -166,17 +179,22 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         self.num_kv_heads = num_kv_heads or num_heads
         self.sliding_window = sliding_window
         self.kv_cache_dtype = kv_cache_dtype
+        # Also here, because a checkpoint may have chosen the dtype.
+        kv_quantization.check(kv_cache_dtype, get_current_vllm_config_or_none())
+        kv_format = kv_quantization.FORMATS.get(kv_cache_dtype)
+        self.quantizer = kv_quantization.KVQuantizer(kv_format, head_size) if kv_format is not None else None
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
-        self._split: tuple[int, torch.Tensor, torch.Tensor] | None = None
+        self._split: tuple[tuple[int, torch.Size], torch.Tensor, torch.Tensor] | None = None
 
     def _split_cache(self, kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values, each [blocks, block_size, kv_heads, head_size], of vLLM's [blocks, kv_heads, block_size, 2 * head_size]."""
-        if self._split is None or self._split[0] != kv_cache.data_ptr():
+        place = (kv_cache.data_ptr(), kv_cache.shape)
+        if self._split is None or self._split[0] != place:
             blocks, heads, block_size, content = kv_cache.shape
             shape = (blocks, block_size, heads, content // 2)
             half = blocks * block_size * heads * (content // 2)
             flat = kv_cache.as_strided((2 * half,), (1,))
-            self._split = (kv_cache.data_ptr(), flat[:half].view(shape), flat[half:].view(shape))
+            self._split = (place, flat[:half].view(shape), flat[half:].view(shape))
         return self._split[1], self._split[2]
 
     def do_kv_cache_update(
@@ -190,16 +208,13 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         """Writes key and value [tokens, kv_heads, head_size] to their slots; slot -1 is skipped."""
         import torch_npu
 
-        key_cache, value_cache = self._split_cache(kv_cache)
         tokens = slot_mapping.shape[0]
-        torch_npu.npu_scatter_pa_kv_cache(
-            key[:tokens].contiguous(),
-            value[:tokens].contiguous(),
-            key_cache,
-            value_cache,
-            slot_mapping,
-            cache_mode="Norm",
-        )
+        key, value = key[:tokens].contiguous(), value[:tokens].contiguous()
+        if self.quantizer is not None:
+            self.quantizer.write(layer, key, value, self.quantizer.pages(kv_cache), slot_mapping)
+            return
+        key_cache, value_cache = self._split_cache(kv_cache)
+        torch_npu.npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slot_mapping, cache_mode="Norm")
 
     def forward(
         self,
@@ -218,11 +233,22 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
             return output.zero_()
         import torch_npu
 
-        key_cache, value_cache = self._split_cache(kv_cache)
+        quantised = {}
+        if self.quantizer is None:
+            key_cache, value_cache = self._split_cache(kv_cache)
+        else:
+            pages = self.quantizer.pages(kv_cache)
+            key_cache, value_cache = pages.keys, pages.values
+            quantised = self.quantizer.attention_arguments(layer, pages)
         blocks, block_size = key_cache.shape[:2]
         tokens = attn_metadata.num_actual_tokens
+        query, out, layout = query[:tokens], output[:tokens], "TND"
+        mask = self._mask(attn_metadata, query.device)
+        if quantised and attn_metadata.single_queries and self.sliding_window is None:
+            # CANN describes quantised pages for layouts with one query per sequence, which sees all keys.
+            query, out, layout, mask = query.unsqueeze(1), out.unsqueeze(1), "BSND", {}
         operands = (
-            query[:tokens],
+            query,
             key_cache.view(blocks, block_size, -1),
             value_cache.view(blocks, block_size, -1),
         )
@@ -233,9 +259,10 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
             num_heads=self.num_heads,
             num_key_value_heads=self.num_kv_heads,
             scale=self.scale,
-            input_layout="TND",
+            input_layout=layout,
             block_size=block_size,
-            **self._mask(attn_metadata, query.device),
+            **quantised,
+            **mask,
         )
         workspace = None
         if torch.npu.is_current_stream_capturing():
@@ -243,7 +270,7 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
             workspace = torch_npu._npu_fused_infer_attention_score_get_max_workspace(*operands, **arguments)
         softmax_lse = torch.empty(1, dtype=torch.float32, device=query.device)
         torch_npu.npu_fused_infer_attention_score.out(
-            *operands, **arguments, workspace=workspace, out=[output[:tokens], softmax_lse]
+            *operands, **arguments, workspace=workspace, out=[out, softmax_lse]
         )
         return output
 

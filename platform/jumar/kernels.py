@@ -43,9 +43,10 @@ def compute_slot_mapping(
     # last start, so they are counted only beyond the batch's end.
     tokens = torch.arange(num_tokens, dtype=torch.int32, device=positions.device)
     rows = torch.searchsorted(query_start_loc_ptr[1:].contiguous(), tokens, right=True)
-    flat = rows * block_table_stride + torch.div(positions, KV_CACHE_BLOCK_SIZE, rounding_mode="floor")
-    blocks = block_table_ptr.view(-1).index_select(0, flat).to(torch.int64)
-    slot_mapping_ptr[:num_tokens] = blocks * KV_CACHE_BLOCK_SIZE + positions % KV_CACHE_BLOCK_SIZE
+    pages = torch.div(positions, KV_CACHE_BLOCK_SIZE, rounding_mode="floor")
+    blocks = block_table_ptr.view(-1).index_select(0, torch.add(pages, rows, alpha=block_table_stride))
+    # The token moves with its page: every launch here is paid in each decode step, so there are few.
+    torch.add(positions, blocks - pages, alpha=KV_CACHE_BLOCK_SIZE, out=slot_mapping_ptr[:num_tokens])
     slot_mapping_ptr[num_tokens:max_num_tokens].fill_(PAD_ID)
 
 

@@ -10,7 +10,7 @@ from jumar_hostcann import probe
 from vllm.logger import init_logger
 from vllm.platforms.interface import Platform, PlatformEnum
 
-from jumar import devices
+from jumar import devices, quantization
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -169,6 +169,11 @@ class AscendPlatform(Platform):
     def check_and_update_config(cls, vllm_config: VllmConfig) -> None:
         from vllm.config import CompilationMode, CUDAGraphMode
 
+        from jumar import kv_quantization
+
+        if vllm_config.cache_config is not None:
+            kv_quantization.check(vllm_config.cache_config.cache_dtype, vllm_config)
+
         # The second runner is written in Triton.
         os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 
@@ -185,6 +190,8 @@ class AscendPlatform(Platform):
         model = vllm_config.model_config
         if model is not None and model.enable_sleep_mode and model.sleep_mode_backend == "cumem":
             model.sleep_mode_backend = "npu"  # vLLM's default is CUDA's (jumar.sleep_mode)
+
+        quantization.choose(vllm_config)
 
         parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":

@@ -71,20 +71,17 @@ def _pip(ctx, base, venv_python):
         fail("%s has neither pip (22.3 or newer) nor ensurepip. Install one (Debian: apt-get install python%s-venv)." % (base["python"], base["minor"]))
     return [venv_python, str(wheels[0]) + "/pip"]
 
-def _install(ctx, pip, options, what):
+def _install(ctx, pip, options, what, timeout = 3000):
     """Runs pip install; asks the PyTorch project's own index if a CPU build of torch is nowhere else."""
     args = pip + ["install", "--disable-pip-version-check", "--no-input", "--quiet", "--no-compile", "--no-deps", "--require-hashes"] + options
-    environment = {
-        "VLLM_TARGET_DEVICE": "empty",
-        # The name of the source distribution says 0.32.0, its build would say 0.32.0+empty; pip wants one.
-        "VLLM_VERSION_OVERRIDE": ctx.attr.vllm_version,
-        # torch_npu can't be loaded here: there is no CANN, real or ours, in this environment.
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-    }
-    result = _execute(ctx, args, environment = environment, timeout = 3000)
+    environment = dict(ctx.attr.build_environment)
+
+    # torch_npu can't be loaded here: there is no CANN, real or ours, in this environment.
+    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    result = _execute(ctx, args, environment = environment, timeout = timeout)
     if result.return_code and "No matching distribution found for torch==" in result.stderr:
         args += ["--extra-index-url", _TORCH_CPU_INDEX]
-        result = _execute(ctx, args, environment = environment, timeout = 3000)
+        result = _execute(ctx, args, environment = environment, timeout = timeout)
     if result.return_code:
         fail("@%s: installing %s failed (exit %d)\n%s\n%s" % (ctx.name, what, result.return_code, result.stdout[-2000:], result.stderr[-4000:]))
 
@@ -115,7 +112,7 @@ def _impl(ctx):
     wheels = _without(ctx.read(lock), ctx.attr.leave_out)
     for extra in ctx.attr.more_locks:
         wheels += ctx.read(extra)
-    sources = ctx.read(ctx.attr.vllm_lock) if ctx.attr.vllm_lock else ""
+    sources = ctx.read(ctx.attr.source_lock) if ctx.attr.source_lock else ""
     base = _base_python(ctx)
 
     # The folder's name is in every py_binary's launcher, so that another lock or another interpreter
@@ -137,16 +134,21 @@ def _impl(ctx):
     pip = _pip(ctx, base, python)
 
     # torch by itself: if this machine's pip can't find it, that shows before anything else is downloaded.
-    ctx.file("torch.lock", "\n".join([line for line in wheels.split("\n") if line.startswith("torch==")]))
-    ctx.report_progress("installing torch")
-    _install(ctx, pip, ["--only-binary=:all:", "--requirement", ctx.path("torch.lock")], "torch")
+    torch = [line for line in wheels.split("\n") if line.startswith("torch==")]
+    if torch:
+        ctx.file("torch.lock", "\n".join(torch))
+        ctx.report_progress("installing torch")
+        _install(ctx, pip, ["--only-binary=:all:", "--requirement", ctx.path("torch.lock")], "torch")
     ctx.file("wheels.lock", wheels)
     ctx.report_progress("installing the locked packages")
     _install(ctx, pip, ["--only-binary=:all:", "--requirement", ctx.path("wheels.lock")], "the locked packages")
     if sources:
         ctx.file("sources.lock", sources)
-        ctx.report_progress("building vLLM from its source distribution")
-        _install(ctx, [python, "-I", "-m", "pip"], ["--no-binary=vllm", "--no-build-isolation", "--requirement", ctx.path("sources.lock")], "vLLM")
+        names = ", ".join([line.split("==")[0] for line in sources.split("\n") if "==" in line])
+        ctx.report_progress("building %s from source%s" % (names, ctx.attr.source_takes))
+
+        # A build runs programs of the environment, such as cmake.
+        _install(ctx, [python, "-I", "-m", "pip"], ["--no-binary=:all:", "--no-build-isolation", "--requirement", ctx.path("sources.lock")], names, timeout = 10000)
 
     # Tests see the environment read-only, and would compile torch's 2,000 modules again each time.
     # (Some packages ship files that don't compile: no matter.)
@@ -174,12 +176,13 @@ def _impl(ctx):
 python_environment = repository_rule(
     implementation = _impl,
     attrs = {
+        "build_environment": attr.string_dict(doc = "variables for the builds of source_lock"),
         "leave_out": attr.string_list(doc = "packages of the lock that this environment doesn't get"),
         "locks": attr.label_keyed_string_dict(mandatory = True, doc = "lock -> the machine (uname -m) that it is for"),
         "more_locks": attr.label_list(doc = "more wheels"),
         "python_version": attr.string(mandatory = True),
-        "vllm_lock": attr.label(doc = "vLLM's source distribution, to be built without its kernels"),
-        "vllm_version": attr.string(),
+        "source_lock": attr.label(doc = "source distributions, to be built in the environment that the wheels make"),
+        "source_takes": attr.string(doc = "for the message on the console: how long that takes, if it is long"),
         "_apt": attr.label(default = "//third_party/debian:apt.sh"),
     },
     environ = ["JUMAR_PYTHON"],

@@ -18,6 +18,8 @@ from pathlib import Path
 # transformers would load torch_npu, which wants a CANN. Nothing here runs on a device.
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# compressed-tensors would compile its packing of four bits, for longer than packing takes, and not without a compiler.
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
 # Threads that wait spinning starve each other on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.modules["torch_npu"] = None  # type: ignore[assignment]

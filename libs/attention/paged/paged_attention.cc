@@ -36,6 +36,13 @@ absl::Status CheckShape(const PagedAttentionArgs& args, int64_t value_head_dim) 
     return Invalid("value_head_dim = ", value_head_dim, " is not in [1, ", kMaxHeadDim, "]");
   }
   if (!std::isfinite(args.scale)) return Invalid("scale = ", args.scale, " is not finite");
+  if (args.kv_format && *args.kv_format != quant::Format::kI8 && *args.kv_format != quant::Format::kE4M3 &&
+      *args.kv_format != quant::Format::kE5M2) {
+    return Invalid("kv_format = ", quant::Name(*args.kv_format), "; a cache is int8, e4m3 or e5m2, or not quantised");
+  }
+  if (!args.kv_format && (args.k_scales.data != nullptr || args.v_scales.data != nullptr)) {
+    return Invalid("there are k_scales or v_scales, but kv_format is not set");
+  }
   if (args.num_seqs > 0 && (args.query_ends == nullptr || args.kv_lens == nullptr)) return Invalid("query_ends or kv_lens is null");
   if (args.block_table != nullptr) {
     if (args.block_size < 1) return Invalid("block_size = ", args.block_size, " is not positive");

@@ -15,11 +15,18 @@
 // Scores, softmax and sums are fp32; `out` is rounded once. The KV axis is cut at fixed positions, so the result of a query row
 // is bit-equal in decode, chunked and whole prefill, in any batch and with any number of threads. Keys that a row does
 // not see, unused blocks and padding are never multiplied into it: they may hold NaN.
+//
+// The cache may be quantised: its bytes are read once and become fp32 in registers, exactly; all sums are fp32 as before. Scales of
+// K per token multiply the scores, of V per token the probabilities; scales per tensor, head or channel multiply q, and `out` before it is
+// rounded. Scales of keys that a row does not see may be NaN, too.
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
+#include "libs/attention/paged/kv_scales.h"
 #include "libs/quant/dtype.h"
+#include "libs/quant/format/format.h"
 #include "libs/tiling/executor.h"
 
 namespace jumar::attention {
@@ -27,7 +34,7 @@ namespace jumar::attention {
 using quant::DType;
 
 struct PagedAttentionArgs {
-  DType type = DType::kF32;  // of q, k, v, out
+  DType type = DType::kF32;  // of q and out; of k and v unless they are quantised
   int64_t num_seqs = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;     // divides num_heads
@@ -45,6 +52,9 @@ struct PagedAttentionArgs {
   int64_t k_block_stride = 0, k_token_stride = 0, k_head_stride = 0;
   const void* v = nullptr;
   int64_t v_block_stride = 0, v_token_stride = 0, v_head_stride = 0;
+
+  std::optional<quant::Format> kv_format = {};  // of a quantised cache: kI8, kE4M3 or kE5M2, a byte each
+  KvScales k_scales = {}, v_scales = {};        // of a quantised cache only
 
   const int32_t* block_table = nullptr;  // [num_seqs, block_table_stride], or null = contiguous
   int64_t block_table_stride = 0;        // >= ceil(max kv_len / block_size)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <type_traits>
 
 #include "libs/tiling/simd_targets.h"
@@ -15,7 +16,8 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "libs/attention/exp-inl.h"
+#include "libs/attention/paged/scales-inl.h"
+#include "libs/attention/paged/softmax-inl.h"
 #include "libs/attention/paged/tiles-inl.h"
 #include "libs/quant/float_vectors-inl.h"
 
@@ -25,13 +27,10 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace fv = quant::HWY_NAMESPACE;
 
-using attention::HWY_NAMESPACE::ExpNonpositive;
-
-constexpr float kNone = -std::numeric_limits<float>::infinity();
-
 // Everything a worker needs for one row tile, in one grow-only buffer.
 struct Scratch {
   float *q, *keys, *values, *scores, *merged, *chunk;
+  hwy::bfloat16_t *decoded_keys, *decoded_values;  // [kTile][DecodedStride(dim)]
   KeyRange visible[kMaxRows];
   uint8_t hidden[kMaxRows][kTile];
 };
@@ -54,109 +53,16 @@ int64_t QueryOffset(const RowTile& tile, int64_t group, int64_t row, int64_t tok
   return (tile.query_begin + row / group) * token_stride + (tile.kv_head * group + row % group) * head_stride;
 }
 
-// What row `row` may see of [begin, end): a run of keys, or with an explicit mask `hidden` bytes for each.
-struct Visible {
-  int64_t begin, end;
-  bool whole;  // every key of [begin, end)
-};
-
-Visible VisibleInTile(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, int64_t r, const KeyRange& range,
-                      int64_t begin, uint8_t* hidden) {
-  Visible visible = {std::max(range.begin, begin) - begin, std::min(range.end, begin + kTile) - begin, true};
-  if (args.mask == nullptr || visible.begin >= visible.end) return visible;
-  const int64_t row = tile.row_begin + r;
-  const uint8_t* mask = args.mask + tile.seq * args.mask_seq_stride + (tile.kv_head * group + row % group) * args.mask_head_stride +
-                        row / group * args.mask_query_stride + begin;
-  while (visible.begin < visible.end && mask[visible.begin] != 0) ++visible.begin;
-  while (visible.begin < visible.end && mask[visible.end - 1] != 0) --visible.end;
-  for (int64_t j = visible.begin; j < visible.end; ++j) {
-    hidden[j] = mask[j];
-    if (mask[j] != 0) visible.whole = false;
-  }
-  return visible;
-}
-
-// Scores of one row to probabilities, in place, 0 where hidden. Updates max and sum, and returns the factor for what was summed before.
-HWY_INLINE float SoftmaxRow(float* HWY_RESTRICT scores, const Visible& visible, const uint8_t* hidden, float& max, float& sum) {
-  const DF df;
-  for (int64_t j = 0; j < visible.begin; ++j) scores[j] = kNone;
-  for (int64_t j = visible.end; j < kTile; ++j) scores[j] = kNone;
-  if (!visible.whole) {
-    for (int64_t j = visible.begin; j < visible.end; ++j) {
-      if (hidden[j] != 0) scores[j] = kNone;
-    }
-  }
-  VF greatest = hn::Set(df, max);
-  for (int v = 0; v < kVectors; ++v) greatest = hn::Max(greatest, hn::Load(df, scores + v * kLanes));
-  const float new_max = hn::ReduceMax(df, greatest);
-  const VF subtract = hn::Set(df, new_max);
-  VF total = hn::Zero(df);
-  for (int v = 0; v < kVectors; ++v) {
-    const VF p = ExpNonpositive(df, hn::Sub(hn::Load(df, scores + v * kLanes), subtract));
-    hn::Store(p, df, scores + v * kLanes);
-    total = hn::Add(total, p);
-  }
-  const float factor = max == kNone ? 0.0f : hn::GetLane(ExpNonpositive(df, hn::Set(df, max - new_max)));
-  sum = sum * factor + hn::ReduceSum(df, total);
-  max = new_max;
-  return factor;
-}
-
-HWY_INLINE void ScaleRow(float* row, int64_t stride, float factor) {
-  const DF df;
-  const VF f = hn::Set(df, factor);
-  for (int64_t d = 0; d < stride; d += kLanes) hn::Store(hn::Mul(hn::Load(df, row + d), f), df, row + d);
-}
-
-// values[r] += sum over the keys that row r sees, in the order of the keys. Hidden keys are not multiplied by zero but left out:
-// their V may be NaN.
-void AddValues(int64_t rows, const Visible* visible, const float* probabilities, const uint8_t (*hidden)[kTile], const float* v,
-               int64_t stride, float* values) {
-  int64_t r = 0;
-  while (r < rows) {
-    // The longest run of rows, up to a register tile, with the keys that all of them see.
-    int64_t count = 0, common_begin = 0, common_end = kTile;
-    while (r + count < rows && count < kRegisterRows && visible[r + count].whole && visible[r + count].begin < visible[r + count].end) {
-      common_begin = std::max(common_begin, visible[r + count].begin);
-      common_end = std::min(common_end, visible[r + count].end);
-      ++count;
-    }
-    const auto add = [&](int64_t row, int64_t num_rows, int64_t begin, int64_t end) HWY_ATTR {
-      if (begin >= end) return;
-      for (int64_t d = 0; d < stride; d += kTile) {
-        MultiplyRows<kRegisterRows>(num_rows, probabilities + row * kTile + begin, kTile, v + begin * stride + d, stride, end - begin,
-                                    values + row * stride + d, stride);
-      }
-    };
-    if (count == 0) {  // nothing visible, or holes
-      int64_t j = visible[r].begin;
-      while (j < visible[r].end) {
-        int64_t end = j;
-        while (end < visible[r].end && (visible[r].whole || hidden[r][end] == 0)) ++end;
-        add(r, 1, j, end);
-        for (j = end; j < visible[r].end && hidden[r][j] != 0;) ++j;
-      }
-      ++r;
-      continue;
-    }
-    if (common_begin >= common_end) common_begin = common_end = kTile;  // then every row takes all of its keys in the first part
-    for (int64_t i = r; i < r + count; ++i) add(i, 1, visible[i].begin, std::min(common_begin, visible[i].end));
-    add(r, count, common_begin, common_end);
-    for (int64_t i = r; i < r + count; ++i) add(i, 1, std::max(common_end, visible[i].begin), visible[i].end);
-    r += count;
-  }
-}
-
 // The addresses of the keys [begin, end) of a tile, whose first key is a multiple of kTile.
-template <typename T>
+template <typename K>
 HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, int64_t begin, int64_t end, const char** key_rows,
                            const char** value_rows) {
-  const T* k = static_cast<const T*>(args.k) + tile.kv_head * args.k_head_stride;
-  const T* v = static_cast<const T*>(args.v) + tile.kv_head * args.v_head_stride;
+  const K* k = static_cast<const K*>(args.k) + tile.kv_head * args.k_head_stride;
+  const K* v = static_cast<const K*>(args.v) + tile.kv_head * args.v_head_stride;
   const int32_t* blocks = args.block_table == nullptr ? nullptr : args.block_table + tile.seq * args.block_table_stride;
   for (int64_t key = begin; key < end;) {
     int64_t run = end - key;  // keys that lie one token stride apart
-    const T *key_row, *value_row;
+    const K *key_row, *value_row;
     if (blocks == nullptr) {
       key_row = k + (tile.kv_begin + key) * args.k_token_stride;
       value_row = v + (tile.kv_begin + key) * args.v_token_stride;
@@ -175,45 +81,6 @@ HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, 
   }
 }
 
-// AddValues for rows that fit one register tile and see the same keys, straight from the cache: what decode needs. The same sums in the same
-// order.
-template <typename T, int kRows>
-HWY_INLINE void AddValuesDirect(const float* HWY_RESTRICT probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride,
-                                float* HWY_RESTRICT values) {
-  const DF df;
-  for (int64_t d = 0; d < stride; d += kTile) {
-    VF sums[kRows][kVectors];
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::Load(df, values + i * stride + d + v * kLanes);
-    }
-    for (int64_t j = begin; j < end; ++j) {
-      const T* HWY_RESTRICT row = reinterpret_cast<const T*>(value_rows[j]) + d;
-      VF right[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) right[v] = fv::LoadF32(df, row + v * kLanes);
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const VF left = hn::Set(df, probabilities[i * kTile + j]);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::MulAdd(left, right[v], sums[i][v]);
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) hn::Store(sums[i][v], df, values + i * stride + d + v * kLanes);
-    }
-  }
-}
-
-template <typename T, int kRows = kRegisterRows>
-void AddValuesDirect(int64_t rows, const float* probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride, float* values) {
-  if (rows == kRows) return AddValuesDirect<T, kRows>(probabilities, value_rows, begin, end, stride, values);
-  if constexpr (kRows > 1) AddValuesDirect<T, kRows - 1>(rows, probabilities, value_rows, begin, end, stride, values);
-}
-
 // Rows are short and lie apart, so the processor's own prefetch does not find them.
 HWY_INLINE void PrefetchRows(const char* const* rows, int64_t count, int64_t bytes) {
   for (int64_t j = 0; j < count; ++j) {
@@ -221,7 +88,22 @@ HWY_INLINE void PrefetchRows(const char* const* rows, int64_t count, int64_t byt
   }
 }
 
-template <typename T>
+// rows[j] = where the products read key j (or value j) of [first, last): in the cache, or decoded.
+template <typename K>
+HWY_INLINE void ReadableRows(const char* const* cached, int64_t first, int64_t last, int64_t dim, hwy::bfloat16_t* decoded, const char** rows) {
+  for (int64_t j = first; j < last; ++j) {
+    rows[j] = cached[j];
+    if constexpr (kDecodedFirst<K>) {
+      hwy::bfloat16_t* row = decoded + j * DecodedStride(dim);
+      DecodeRow(reinterpret_cast<const K*>(cached[j]), dim, row);
+      rows[j] = reinterpret_cast<const char*>(row);
+    }
+  }
+}
+
+// Per-token scales of K multiply the scores before the softmax, those of V the probabilities after it. Scales per channel are in q, or come
+// with the output.
+template <typename K>
 void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, const KeyRange& range, Scratch& scratch, const Partial& out) {
   const int64_t rows = tile.row_end - tile.row_begin, stride = ValueStride(args.value_head_dim);
   std::fill(out.max, out.max + rows, kNone);
@@ -229,17 +111,24 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
   std::memset(out.values, 0, rows * stride * sizeof(float));
 
   const char *key_rows[kTile] = {}, *value_rows[kTile] = {}, *next_keys[kTile] = {}, *next_values[kTile] = {};
+  HWY_ALIGN float k_scales[kTile] = {}, v_scales[kTile] = {};
   for (int64_t begin = range.begin / kTile * kTile; begin < range.end; begin += kTile) {
     const int64_t first = std::max(range.begin, begin) - begin, last = std::min(range.end, begin + kTile) - begin;
-    if (begin <= range.begin) LocateKeys<T>(args, tile, begin + first, begin + last, key_rows, value_rows);
-    PrefetchRows(value_rows + first, last - first, args.value_head_dim * sizeof(T));
+    if (begin <= range.begin) LocateKeys<K>(args, tile, begin + first, begin + last, key_rows, value_rows);
+    PrefetchRows(value_rows + first, last - first, args.value_head_dim * sizeof(K));
     // Keys outside the range are not touched; their scores, of a copy of some other key, are then hidden.
-    for (int64_t j = 0; j < first; ++j) key_rows[j] = key_rows[first];
-    for (int64_t j = last; j < kTile; ++j) key_rows[j] = key_rows[last - 1];
+    const char* keys[kTile];
+    ReadableRows<K>(key_rows, first, last, args.head_dim, scratch.decoded_keys, keys);
+    std::fill(keys, keys + first, keys[first]);
+    std::fill(keys + last, keys + kTile, keys[last - 1]);
 
-    TransposeKeys<T>(key_rows, args.head_dim, scratch.keys);
+    TransposeKeys<RowType<K>>(keys, args.head_dim, scratch.keys);
     std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
     MultiplyRows<kRegisterRows>(rows, scratch.q, args.head_dim, scratch.keys, kTile, args.head_dim, scratch.scores, kTile);
+    if (args.k_scales.PerToken()) {
+      GatherScales(args, tile, args.k_scales, begin + first, begin + last, k_scales);
+      MultiplyByScales(rows, k_scales, scratch.scores);
+    }
 
     Visible visible[kMaxRows];
     for (int64_t r = 0; r < rows; ++r) {
@@ -248,19 +137,25 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
       const float factor = SoftmaxRow(scratch.scores + r * kTile, visible[r], scratch.hidden[r], out.max[r], out.sum[r]);
       if (factor != 1.0f) ScaleRow(out.values + r * stride, stride, factor);
     }
+    if (args.v_scales.PerToken()) {
+      GatherScales(args, tile, args.v_scales, begin + first, begin + last, v_scales);
+      MultiplyByScales(rows, v_scales, scratch.scores);
+    }
     const bool more = begin + kTile < range.end;
     if (more) {
-      LocateKeys<T>(args, tile, begin + kTile, std::min(range.end, begin + 2 * kTile), next_keys, next_values);
-      PrefetchRows(next_keys, std::min(kTile, range.end - begin - kTile), args.head_dim * sizeof(T));
+      LocateKeys<K>(args, tile, begin + kTile, std::min(range.end, begin + 2 * kTile), next_keys, next_values);
+      PrefetchRows(next_keys, std::min(kTile, range.end - begin - kTile), args.head_dim * sizeof(K));
     }
     const bool direct = rows <= kRegisterRows && stride == args.value_head_dim && std::all_of(visible, visible + rows, [&](const Visible& row) {
       return row.whole && row.begin == visible[0].begin && row.end == visible[0].end;
     });
+    const char* values[kTile];
+    ReadableRows<K>(value_rows, first, last, args.value_head_dim, scratch.decoded_values, values);
     if (direct) {
-      AddValuesDirect<T>(rows, scratch.scores, value_rows, visible[0].begin, visible[0].end, stride, out.values);
+      AddValuesDirect<RowType<K>>(rows, scratch.scores, values, visible[0].begin, visible[0].end, stride, out.values);
     } else {
       for (int64_t j = first; j < last; ++j) {
-        WidenRow(reinterpret_cast<const T*>(value_rows[j]), args.value_head_dim, stride, scratch.values + j * stride);
+        WidenRow(reinterpret_cast<const RowType<K>*>(values[j]), args.value_head_dim, stride, scratch.values + j * stride);
       }
       AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
     }
@@ -308,7 +203,8 @@ void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Part
     for (int64_t d = 0; d < args.value_head_dim; d += kLanes) {
       const size_t count = std::min<int64_t>(kLanes, args.value_head_dim - d);
       // The values of a row that saw nothing were never written.
-      const VF value = nothing ? hn::Zero(df) : hn::Mul(hn::Load(df, state.values + r * stride + d), inverse);
+      VF value = nothing ? hn::Zero(df) : hn::Mul(hn::Load(df, state.values + r * stride + d), inverse);
+      if (args.v_scales.PerChannel() && !nothing) value = hn::Mul(value, ChannelScales(args.v_scales, tile.kv_head, d, count));
       fv::StoreF32(df, value, out + d, count);
     }
     if (args.lse != nullptr) {
@@ -318,19 +214,33 @@ void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Part
   }
 }
 
+using ChunkFunction = void (*)(const PagedAttentionArgs&, const RowTile&, int64_t group, const KeyRange&, Scratch&, const Partial&);
+
+template <typename T>
+ChunkFunction ChunkOf(std::optional<quant::Format> format) {
+  if (!format) return Chunk<T>;
+  if (*format == quant::Format::kI8) return Chunk<Code<Format::kI8>>;
+  return *format == quant::Format::kE4M3 ? Chunk<Code<Format::kE4M3>> : Chunk<Code<Format::kE5M2>>;
+}
+
 template <typename T>
 void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_begin, int64_t chunk_end, float* partials) {
   const int64_t group = args.num_heads / args.num_kv_heads, rows = tile.row_end - tile.row_begin;
   const int64_t stride = ValueStride(args.value_head_dim), partial_floats = PartialFloats(rows, args.value_head_dim);
   const int64_t key_floats = args.head_dim * kTile, q_floats = (rows * args.head_dim + 2 * kTile + 15) / 16 * 16;
   Scratch scratch;
-  scratch.q = GrowOnlyBuffer(q_floats + key_floats + kTile * stride + rows * kTile + 2 * partial_floats);
+  const int64_t decoded_keys = kTile * DecodedStride(args.head_dim), decoded_values = kTile * DecodedStride(args.value_head_dim);
+  const int64_t decoded_floats = args.kv_format ? (decoded_keys + decoded_values) / 2 : 0;
+  scratch.q = GrowOnlyBuffer(q_floats + key_floats + kTile * stride + rows * kTile + 2 * partial_floats + decoded_floats);
   scratch.keys = scratch.q + q_floats;
   scratch.values = scratch.keys + key_floats;
   scratch.scores = scratch.values + kTile * stride;
   scratch.merged = scratch.scores + rows * kTile;
   scratch.chunk = scratch.merged + partial_floats;
+  scratch.decoded_keys = reinterpret_cast<hwy::bfloat16_t*>(scratch.chunk + partial_floats);
+  scratch.decoded_values = scratch.decoded_keys + decoded_keys;
 
+  const ChunkFunction compute_chunk = ChunkOf<T>(args.kv_format);
   const KeyRange all = VisibleKeys(args, tile);
   for (int64_t r = 0; r < rows; ++r) {
     scratch.visible[r] = VisibleKeys(args, tile, tile.row_begin + r);
@@ -338,7 +248,9 @@ void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_b
     float* out = scratch.q + r * args.head_dim;
     for (int64_t d = 0; d < args.head_dim; d += kLanes) {  // rows are dense: the next one overwrites what is written too much
       const size_t count = std::min<int64_t>(kLanes, args.head_dim - d);
-      hn::StoreU(hn::Mul(fv::LoadF32(DF(), q + d, count), hn::Set(DF(), args.scale)), DF(), out + d);
+      VF scale = hn::Set(DF(), args.scale);
+      if (args.k_scales.PerChannel()) scale = hn::Mul(scale, ChannelScales(args.k_scales, tile.kv_head, d, count));
+      hn::StoreU(hn::Mul(fv::LoadF32(DF(), q + d, count), scale), DF(), out + d);
     }
   }
   const Partial merged = PartialAt(scratch.merged, rows, args.value_head_dim);
@@ -347,7 +259,7 @@ void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_b
     float* memory = partials != nullptr ? partials + (chunk - chunk_begin) * partial_floats : scratch.chunk;
     const Partial state = PartialAt(memory, rows, args.value_head_dim);
     const KeyRange range = {std::max(all.begin, chunk * kChunk), std::min(all.end, (chunk + 1) * kChunk)};
-    Chunk<T>(args, tile, group, range, scratch, state);
+    compute_chunk(args, tile, group, range, scratch, state);
     if (partials == nullptr) MergeInto(merged, state, rows, stride);
   }
   if (partials == nullptr) WriteOutput<T>(args, tile, merged);

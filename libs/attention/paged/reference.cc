@@ -22,13 +22,28 @@ int64_t KeyOffset(const PagedAttentionArgs& args, int64_t seq, int64_t j, int64_
   return (start + j) * token_stride;
 }
 
+// Element `index` of K or V, whose row is key `j` of the sequence and element `d` of the head, as the number that it stands for.
+double LoadKv(const PagedAttentionArgs& args, const KvScales& scales, const void* cache, int64_t index, int64_t seq, int64_t j, int64_t kv_head,
+              int64_t d) {
+  if (!args.kv_format) return quant::LoadScalar(args.type, cache, index);
+  const double number = quant::Decode(*args.kv_format, static_cast<const uint8_t*>(cache)[index]);
+  if (scales.data == nullptr) return number;
+  int64_t at = kv_head * scales.head_stride;
+  switch (scales.per) {
+    case KvScales::Per::kChannel: at += d * scales.channel_stride; break;
+    case KvScales::Per::kSlot: at += KeyOffset(args, seq, j, scales.block_stride, scales.token_stride); break;
+    case KvScales::Per::kPosition: at += seq * scales.seq_stride + j * scales.token_stride; break;
+  }
+  return number * scales.data[at];
+}
+
 // Relative error of a probability, and of their sum.
 double RelativeError(const PagedAttentionArgs& args, const AttentionReferenceRow& row) {
   constexpr double u = 0x1p-24, exp_error = 0x1p-22;
-  const double score_error = (args.head_dim + 2) * u * row.score_magnitude;
+  const double score_error = (args.head_dim + 3) * u * row.score_magnitude;
   const double one_exp = u * (row.score_range + 2 * score_error) + exp_error;
   const double steps = row.visible_keys / 16.0 + 64;  // the maxima rise in steps whose sum is at most score_range
-  return std::expm1(2 * score_error + one_exp + u * row.score_range + steps * (exp_error + u));
+  return std::expm1(2 * score_error + one_exp + u * row.score_range + steps * (exp_error + u) + u);
 }
 
 }  // namespace
@@ -53,7 +68,7 @@ AttentionReferenceRow AttentionReference(const PagedAttentionArgs& args, int64_t
     const int64_t k = KeyOffset(args, seq, j, args.k_block_stride, args.k_token_stride) + kv_head * args.k_head_stride;
     double score = 0, magnitude = 0;
     for (int64_t d = 0; d < args.head_dim; ++d) {
-      const double term = args.scale * quant::LoadScalar(args.type, args.q, q + d) * quant::LoadScalar(args.type, args.k, k + d);
+      const double term = args.scale * quant::LoadScalar(args.type, args.q, q + d) * LoadKv(args, args.k_scales, args.k, k + d, seq, j, kv_head, d);
       score += term;
       magnitude += std::fabs(term);
     }
@@ -76,7 +91,7 @@ AttentionReferenceRow AttentionReference(const PagedAttentionArgs& args, int64_t
     const double p = std::exp(scores[i] - row.lse);
     const int64_t v = KeyOffset(args, seq, keys[i], args.v_block_stride, args.v_token_stride) + kv_head * args.v_head_stride;
     for (int64_t d = 0; d < value_head_dim; ++d) {
-      const double value = quant::LoadScalar(args.type, args.v, v + d);
+      const double value = LoadKv(args, args.v_scales, args.v, v + d, seq, keys[i], kv_head, d);
       row.out[d] += p * value;
       row.magnitude[d] += p * std::fabs(value);
     }

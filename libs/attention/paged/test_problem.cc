@@ -109,7 +109,7 @@ char* Row(std::vector<char>& cache, const AttentionProblem& p, int64_t seq, int6
   } else {
     offset = (std::accumulate(p.kv_lens.begin(), p.kv_lens.begin() + seq, int64_t{0}) + position) * token_stride;
   }
-  return cache.data() + (offset + kv_head * head_stride) * quant::SizeOf(args.type);
+  return cache.data() + (offset + kv_head * head_stride) * (args.kv_format ? 1 : quant::SizeOf(args.type));
 }
 }  // namespace
 
@@ -119,6 +119,73 @@ void* AttentionProblem::K(int64_t seq, int64_t position, int64_t kv_head) {
 
 void* AttentionProblem::V(int64_t seq, int64_t position, int64_t kv_head) {
   return Row(v, *this, seq, position, kv_head, args.v_block_stride, args.v_token_stride, args.v_head_stride);
+}
+
+void AttentionProblem::Quantize(quant::Format format, TestScales k_kind, TestScales v_kind, uint32_t seed) {
+  std::mt19937 rng(seed);
+  const int64_t size = quant::SizeOf(args.type);
+  const int64_t keys = std::accumulate(kv_lens.begin(), kv_lens.end(), int64_t{0});
+  const int64_t longest = kv_lens.empty() ? 0 : *std::max_element(kv_lens.begin(), kv_lens.end());
+  args.kv_format = format;
+  const char poison = format == quant::Format::kI8 ? char{-128} : char{-1};
+  k.assign(k.size() / size, poison);
+  v.assign(v.size() / size, poison);
+  args.k = k.data();
+  args.v = v.data();
+  // Dequantised numbers are about as large as those of a normal distribution.
+  const float unit = format == quant::Format::kI8 ? 0x1p-6f : format == quant::Format::kE4M3 ? 0x1p-4f : 0x1p-2f;
+  std::uniform_real_distribution<float> scale(0.5f * unit, 1.5f * unit);
+  if (k_kind == TestScales::kNone) args.scale *= unit;
+  const auto code = [&] {
+    for (;;) {
+      const uint8_t c = static_cast<uint8_t>(rng());
+      if (std::fabs(quant::Decode(format, c)) * unit <= 3) return static_cast<char>(c);
+    }
+  };
+  const auto fill = [&](TestScales kind, int64_t dim, std::vector<float>& data, KvScales& out) {
+    const int64_t heads = args.num_kv_heads;
+    data.clear();
+    out = {};
+    if (kind == TestScales::kNone) return;
+    if (kind == TestScales::kSlot || kind == TestScales::kPosition) {
+      const bool by_slot = kind == TestScales::kSlot, paged = args.block_size > 0;
+      const int64_t tokens = !by_slot ? longest : paged ? args.block_size : keys;
+      const int64_t outer = !by_slot ? args.num_seqs : paged ? args.num_blocks : 1;
+      out.per = by_slot ? KvScales::Per::kSlot : KvScales::Per::kPosition;
+      out.token_stride = 1;
+      out.head_stride = tokens;
+      (by_slot ? out.block_stride : out.seq_stride) = heads * tokens;
+      data.assign(std::max<int64_t>(1, outer * heads * tokens), NAN);
+      int64_t start = 0;
+      for (size_t s = 0; s < shapes.size(); start += shapes[s++].keys) {
+        for (int64_t j = 0; j < shapes[s].keys; ++j) {
+          const int64_t token = !by_slot ? s * out.seq_stride + j
+                                : paged  ? block_table[s * args.block_table_stride + j / args.block_size] * out.block_stride + j % args.block_size
+                                         : start + j;
+          for (int64_t h = 0; h < heads; ++h) data[token + h * out.head_stride] = scale(rng);
+        }
+      }
+    } else {
+      const bool per_channel = kind == TestScales::kChannel || kind == TestScales::kStridedChannel;
+      out.channel_stride = kind == TestScales::kChannel ? 1 : kind == TestScales::kStridedChannel ? 3 : 0;
+      out.head_stride = kind == TestScales::kTensor ? 0 : kind == TestScales::kHead ? 2 : dim * out.channel_stride;
+      data.assign(1 + (heads - 1) * out.head_stride + (dim - 1) * out.channel_stride, NAN);
+      for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t d = 0; d < (per_channel ? dim : 1); ++d) data[h * out.head_stride + d * out.channel_stride] = scale(rng);
+      }
+    }
+    out.data = data.data();
+  };
+  fill(k_kind, args.head_dim, k_scales, args.k_scales);
+  fill(v_kind, args.value_head_dim, v_scales, args.v_scales);
+  for (size_t s = 0; s < shapes.size(); ++s) {
+    for (int64_t j = 0; j < shapes[s].keys; ++j) {
+      for (int64_t h = 0; h < args.num_kv_heads; ++h) {
+        for (int64_t d = 0; d < args.head_dim; ++d) static_cast<char*>(K(s, j, h))[d] = code();
+        for (int64_t d = 0; d < args.value_head_dim; ++d) static_cast<char*>(V(s, j, h))[d] = code();
+      }
+    }
+  }
 }
 
 char* AttentionProblem::Out(int64_t token, int64_t head) {

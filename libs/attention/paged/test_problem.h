@@ -17,6 +17,8 @@ struct SequenceShape {
   int64_t queries, keys;
 };
 
+enum class TestScales { kNone, kTensor, kHead, kChannel, kStridedChannel, kSlot, kPosition };
+
 // Owns the memory of a PagedAttentionArgs. Every byte that no query may read is NaN: the rest of the last blocks, blocks of no
 // sequence, the gap of `gap` elements behind each row; and so are `out` and `lse` before the call.
 struct AttentionProblem {
@@ -25,13 +27,16 @@ struct AttentionProblem {
 
   void* K(int64_t seq, int64_t position, int64_t kv_head);  // address of a key's row
   void* V(int64_t seq, int64_t position, int64_t kv_head);
+  // Turns K and V into codes and scales, random ones; scales that belong to no key are NaN, as are codes where the format has one.
+  void Quantize(quant::Format format, TestScales k, TestScales v, uint32_t seed);
+
   char* Out(int64_t token, int64_t head);
   void PoisonOutput();
 
   PagedAttentionArgs args;
   std::vector<SequenceShape> shapes;
   std::vector<char> q, k, v, out;
-  std::vector<float> lse;
+  std::vector<float> lse, k_scales, v_scales;
   std::vector<int32_t> block_table;
   std::vector<int64_t> query_ends, kv_lens;
 };

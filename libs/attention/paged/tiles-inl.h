@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "libs/attention/paged/kv_vectors-inl.h"
 #include "libs/attention/paged/paged_kernel.h"
 #include "libs/quant/float_vectors-inl.h"
 
@@ -91,21 +92,22 @@ HWY_INLINE void Transpose8x8(V32 (&r)[8]) {
   }
 }
 
-// Eight keys, as far as whole vectors go; returns the first element that is left. bf16 is transposed in pairs, then widened.
-template <typename T>
+// Eight keys, as far as whole vectors go; returns the first element that is left. Four bytes of a key, which are one element, two of bf16 or
+// four codes, are transposed as one, then widened.
+template <typename K>
 HWY_INLINE int64_t TransposeEightKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT keys) {
   const D32 d;
   const hn::RebindToFloat<D32> df;
-  constexpr bool kPairs = std::is_same_v<T, hwy::bfloat16_t>;
-  constexpr int64_t kStep = kPairs ? 16 : 8;
+  constexpr bool kPairs = std::is_same_v<K, hwy::bfloat16_t>, kInt8 = std::is_same_v<K, Code<Format::kI8>>;
+  constexpr int64_t kStep = kInt8 ? 32 : kPairs ? 16 : 8;
   int64_t e = 0;
   for (; e + kStep <= dim; e += kStep) {
     V32 r[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      const T* row = reinterpret_cast<const T*>(rows[i]) + e;
-      if constexpr (kPairs) {
-        r[i] = hn::BitCast(d, hn::LoadU(hn::Repartition<T, D32>(), row));
+      const K* row = reinterpret_cast<const K*>(rows[i]) + e;
+      if constexpr (kInt8 || kPairs) {
+        r[i] = hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D32>(), reinterpret_cast<const uint8_t*>(row)));
       } else {
         r[i] = hn::BitCast(d, fv::LoadF32(df, row));
       }
@@ -113,7 +115,15 @@ HWY_INLINE int64_t TransposeEightKeys(const char* const* rows, int64_t dim, floa
     Transpose8x8(r);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      if constexpr (kPairs) {
+      if constexpr (kInt8) {
+        const hn::RebindToSigned<D32> di;
+        const auto bytes = hn::BitCast(di, r[i]);
+        float* HWY_RESTRICT out = keys + (e + 4 * i) * kTile;
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(hn::ShiftLeft<24>(bytes))), df, out);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(hn::ShiftLeft<16>(bytes))), df, out + kTile);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(hn::ShiftLeft<8>(bytes))), df, out + 2 * kTile);
+        hn::Store(hn::ConvertTo(df, hn::ShiftRight<24>(bytes)), df, out + 3 * kTile);
+      } else if constexpr (kPairs) {
         hn::Store(hn::BitCast(df, hn::ShiftLeft<16>(r[i])), df, keys + (e + 2 * i) * kTile);
         hn::Store(hn::BitCast(df, hn::And(r[i], hn::Set(d, 0xFFFF0000u))), df, keys + (e + 2 * i + 1) * kTile);
       } else {
@@ -126,21 +136,21 @@ HWY_INLINE int64_t TransposeEightKeys(const char* const* rows, int64_t dim, floa
 #endif
 
 // keys[d][j] = element d of key j, for the kTile keys whose rows are given.
-template <typename T>
+template <typename K>
 void TransposeKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT keys) {
   const hn::FixedTag<float, 4> d4;
   const hn::Repartition<uint64_t, decltype(d4)> d2;  // pairs of floats
   int64_t done = 0;
 #if HWY_MAX_BYTES >= 32
-  for (int64_t j = 0; j < kTile; j += 8) done = TransposeEightKeys<T>(rows + j, dim, keys + j);
+  for (int64_t j = 0; j < kTile; j += 8) done = TransposeEightKeys<K>(rows + j, dim, keys + j);
 #endif
   for (int64_t j = 0; j < kTile; j += 4) {
-    const T* HWY_RESTRICT row[4];
-    for (int i = 0; i < 4; ++i) row[i] = reinterpret_cast<const T*>(rows[j + i]);
+    const K* HWY_RESTRICT row[4];
+    for (int i = 0; i < 4; ++i) row[i] = reinterpret_cast<const K*>(rows[j + i]);
     int64_t d = done;
     for (; d + 4 <= dim; d += 4) {
-      const auto r0 = fv::LoadF32(d4, row[0] + d), r1 = fv::LoadF32(d4, row[1] + d);
-      const auto r2 = fv::LoadF32(d4, row[2] + d), r3 = fv::LoadF32(d4, row[3] + d);
+      const auto r0 = LoadKv(d4, row[0] + d), r1 = LoadKv(d4, row[1] + d);
+      const auto r2 = LoadKv(d4, row[2] + d), r3 = LoadKv(d4, row[3] + d);
       const auto a0 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)), a1 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3));
       const auto b0 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1)), b1 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
       hn::Store(hn::BitCast(d4, hn::InterleaveLower(d2, a0, a1)), d4, keys + (d + 0) * kTile + j);
@@ -149,19 +159,19 @@ void TransposeKeys(const char* const* rows, int64_t dim, float* HWY_RESTRICT key
       hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d2, b0, b1)), d4, keys + (d + 3) * kTile + j);
     }
     for (; d < dim; ++d) {
-      for (int i = 0; i < 4; ++i) keys[d * kTile + j + i] = hn::GetLane(fv::LoadF32(d4, row[i] + d, 1));
+      for (int i = 0; i < 4; ++i) keys[d * kTile + j + i] = hn::GetLane(LoadKv(d4, row[i] + d, 1));
     }
   }
 }
 
 // out[0:count] = in in fp32, zero up to `padded` (a multiple of the lanes).
-template <typename T>
-HWY_INLINE void WidenRow(const T* HWY_RESTRICT in, int64_t count, int64_t padded, float* HWY_RESTRICT out) {
+template <typename K>
+HWY_INLINE void WidenRow(const K* HWY_RESTRICT in, int64_t count, int64_t padded, float* HWY_RESTRICT out) {
   const DF df;
   int64_t d = 0;
-  for (; d + kLanes <= count; d += kLanes) hn::Store(fv::LoadF32(df, in + d), df, out + d);
+  for (; d + kLanes <= count; d += kLanes) hn::Store(LoadKv(df, in + d), df, out + d);
   if (d < count) {
-    hn::Store(fv::LoadF32(df, in + d, count - d), df, out + d);
+    hn::Store(LoadKv(df, in + d, count - d), df, out + d);
     d += kLanes;
   }
   for (; d < padded; d += kLanes) hn::Store(hn::Zero(df), df, out + d);

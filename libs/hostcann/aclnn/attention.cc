@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "libs/hostcann/aclnn/attention_scales.h"
+
 namespace jumar::hostcann::aclnn {
 namespace {
 
@@ -10,12 +12,26 @@ namespace {
 void Refuse(std::initializer_list<std::pair<const char*, bool>> given) {
   for (const auto& [name, present] : given) {
     Require(!present, "argument `", name,
-            "` is given; hostcann's attention takes none of the quantisation, rope, prefix and padding inputs");
+            "` is given; hostcann's attention takes a quantised cache, but no quantised query or output, no offsets, rope, prefix and padding");
   }
 }
 
 // A mask that torch_npu made for the shape's sake but that has no elements is none.
 std::optional<aclTensor> Given(const std::optional<aclTensor>& t) { return t && t->numel() > 0 ? t : std::nullopt; }
+
+// The scales of keys and values: each its own, or both in one tensor [2, ...].
+AttentionCall WithScales(AttentionCall call, const std::optional<aclTensor>& both, int64_t mode, const std::optional<aclTensor>& key, int64_t key_mode,
+                         const std::optional<aclTensor>& value, int64_t value_mode) {
+  if (key || value) {
+    call.key_scale = key, call.value_scale = value;
+    call.key_scale_mode = key_mode, call.value_scale_mode = value_mode;
+  } else if (both) {
+    Require(mode == 0 || mode == 1, "antiquant_mode is ", mode, "; it must be 0 (per tensor or channel) or 1 (per token)");
+    call.key_scale = HalfOfScales(*both, 0), call.value_scale = HalfOfScales(*both, 1);
+    call.key_scale_mode = call.value_scale_mode = mode;
+  }
+  return call;
+}
 
 // With a single query per sequence these operators ignore sparse_mode: the query sees all keys, save for an explicit mask.
 AttentionCall ForInference(AttentionCall call) {
@@ -61,28 +77,29 @@ Task PlanFlash(AttentionCall call, const aclTensor& softmax_max, const aclTensor
       I64(value_antiquant_mode)
 #define FUSED_REFUSED                                                                                             \
   {"pse_shift", !!pse_shift}, {"dequant_scale1", !!dequant_scale1}, {"quant_scale1", !!quant_scale1},             \
-      {"dequant_scale2", !!dequant_scale2}, {"quant_scale2", !!quant_scale2}, {"antiquant_scale", !!antiquant_scale}, \
+      {"dequant_scale2", !!dequant_scale2}, {"quant_scale2", !!quant_scale2}, {"antiquant_offset", !!antiquant_offset}, \
       {"query_padding_size", !!query_padding_size}, {"kv_padding_size", !!kv_padding_size},                       \
-      {"key_antiquant_scale", !!key_antiquant_scale}, {"value_antiquant_scale", !!value_antiquant_scale},         \
+      {"key_antiquant_offset", !!key_antiquant_offset}, {"value_antiquant_offset", !!value_antiquant_offset},     \
       {"key_shared_prefix", !!key_shared_prefix}, {"value_shared_prefix", !!value_shared_prefix}
-#define FUSED_CALL                                                 \
-  {                                                                \
-    .query = query, .keys = key, .values = value,                  \
-    .mask = Given(atten_mask),                                     \
-    .block_table = block_table,                                    \
-    .query_lengths = actual_seq_lengths,                           \
-    .key_lengths = actual_seq_lengths_kv,                          \
-    .num_heads = num_heads,                                        \
-    .num_kv_heads = num_key_value_heads,                           \
-    .scale = scale,                                                \
-    .pre_tokens = pre_tokens,                                      \
-    .next_tokens = next_tokens,                                    \
-    .layout = input_layout,                                        \
-    .block_size = block_size,                                      \
-    .sparse_mode = sparse_mode,                                    \
-    .out = attention_out,                                          \
-    .lse = softmax_lse_flag ? softmax_lse : std::nullopt           \
-  }
+#define FUSED_CALL                                                                                                                   \
+  WithScales({.query = query,                                                                                                        \
+              .keys = key,                                                                                                           \
+              .values = value,                                                                                                       \
+              .mask = Given(atten_mask),                                                                                             \
+              .block_table = block_table,                                                                                            \
+              .query_lengths = actual_seq_lengths,                                                                                   \
+              .key_lengths = actual_seq_lengths_kv,                                                                                  \
+              .num_heads = num_heads,                                                                                                \
+              .num_kv_heads = num_key_value_heads,                                                                                   \
+              .scale = scale,                                                                                                        \
+              .pre_tokens = pre_tokens,                                                                                              \
+              .next_tokens = next_tokens,                                                                                            \
+              .layout = input_layout,                                                                                                \
+              .block_size = block_size,                                                                                              \
+              .sparse_mode = sparse_mode,                                                                                            \
+              .out = attention_out,                                                                                                  \
+              .lse = softmax_lse_flag ? softmax_lse : std::nullopt},                                                                 \
+             antiquant_scale, antiquant_mode, key_antiquant_scale, key_antiquant_mode, value_antiquant_scale, value_antiquant_mode)
 
 ACLNN_PLAN(FusedInferAttentionScoreV2, FUSED_INPUTS, FUSED_SETTINGS, Raw(attention_out), OptRaw(softmax_lse)) {
   Refuse({FUSED_REFUSED});
@@ -108,11 +125,28 @@ ACLNN_PLAN(FusedInferAttentionScoreV4, FUSED_INPUTS, OptRaw(query_rope), OptRaw(
   return PlanAttention(ForInference(FUSED_CALL));
 }
 
+// The only one on Ascend950.
+ACLNN_PLAN(FusedInferAttentionScoreV5, FUSED_INPUTS, OptRaw(query_rope), OptRaw(key_rope), OptRaw(dequant_scale_key_rope),
+           OptRaw(dequant_scale_query), OptRaw(learnable_sink), OptRaw(q_start_idx), OptRaw(kv_start_idx), FUSED_SETTINGS,
+           I64(query_quant_mode), I64(pse_type), Raw(attention_out), OptRaw(softmax_lse)) {
+  Refuse({FUSED_REFUSED,
+          {"query_rope", !!query_rope},
+          {"key_rope", !!key_rope},
+          {"dequant_scale_key_rope", !!dequant_scale_key_rope},
+          {"dequant_scale_query", !!dequant_scale_query},
+          {"learnable_sink", !!learnable_sink},
+          {"q_start_idx", !!q_start_idx},
+          {"kv_start_idx", !!kv_start_idx}});
+  return PlanAttention(ForInference(FUSED_CALL));
+}
+
 // What a captured graph reserves before the lengths are known. No workspace here, whatever they are.
 ACLNN_EXPORT decltype(aclnnFusedInferAttentionScoreV3GetWorkspaceSize) aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize
     __attribute__((alias("aclnnFusedInferAttentionScoreV3GetWorkspaceSize")));
 ACLNN_EXPORT decltype(aclnnFusedInferAttentionScoreV4GetWorkspaceSize) aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize
     __attribute__((alias("aclnnFusedInferAttentionScoreV4GetWorkspaceSize")));
+ACLNN_EXPORT decltype(aclnnFusedInferAttentionScoreV5GetWorkspaceSize) aclnnFusedInferAttentionScoreV5GetMaxWorkspaceSize
+    __attribute__((alias("aclnnFusedInferAttentionScoreV5GetWorkspaceSize")));
 
 ACLNN_PLAN(PromptFlashAttentionV3, Raw(query), Raw(key), Raw(value), OptRaw(pse_shift), OptRaw(atten_mask),
            OptInts(actual_seq_lengths), OptInts(actual_seq_lengths_kv), OptRaw(deq_scale1), OptRaw(quant_scale1),
@@ -151,9 +185,9 @@ ACLNN_PLAN(IncreFlashAttentionV4, Raw(query), RawIns(key), RawIns(value), OptRaw
           {"quant_scale1", !!quant_scale1},
           {"dequant_scale2", !!dequant_scale2},
           {"quant_scale2", !!quant_scale2},
-          {"antiquant_scale", !!antiquant_scale},
+          {"antiquant_offset", !!antiquant_offset},
           {"kv_padding_size", !!kv_padding_size}});
-  return PlanAttention(ForInference({.query = query,
+  return PlanAttention(ForInference(WithScales({.query = query,
                                      .keys = key,
                                      .values = value,
                                      .mask = Given(atten_mask),
@@ -164,7 +198,8 @@ ACLNN_PLAN(IncreFlashAttentionV4, Raw(query), RawIns(key), RawIns(value), OptRaw
                                      .scale = scale,
                                      .layout = input_layout,
                                      .block_size = block_size,
-                                     .out = attention_out}));
+                                     .out = attention_out},
+                                                antiquant_scale, 0, {}, 0, {}, 0)));
 }
 
 static int64_t KvHeads(const aclTensor& query, const aclTensor& key, int64_t head_num, const std::string& layout) {

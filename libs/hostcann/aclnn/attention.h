@@ -30,6 +30,8 @@ struct AttentionCall {
   int64_t pre_tokens = 2147483647, next_tokens = 2147483647;
   std::string layout;  // of query, key and value, and after "_" of the output: "TND", "BSH", "BNSD_BSND"
   int64_t block_size = 0;
+  std::optional<aclTensor> key_scale = {}, value_scale = {};  // of a quantised cache (attention_scales.h)
+  int64_t key_scale_mode = 0, value_scale_mode = 0;
   int64_t sparse_mode = 0;
   aclTensor out;
   std::optional<aclTensor> lse = {};  // [tokens, heads, 1] for TND and NTD, else [batch, heads, queries, 1]

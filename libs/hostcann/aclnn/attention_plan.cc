@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "libs/hostcann/aclnn/attention.h"
+#include "libs/hostcann/aclnn/attention_scales.h"
 #include "libs/hostcann/aclnn/kernel.h"
 
 namespace jumar::hostcann::aclnn {
@@ -147,8 +148,11 @@ struct KernelCall {
   PagedAttentionArgs args;
   IntList query_ends = {}, kv_lens = {}, query_starts = {};
 
-  void Run(tiling::Executor& executor) const {
+  // Scales that are converted when the task runs replace what the arguments have.
+  void Run(tiling::Executor& executor, const float* key_scales, const float* value_scales) const {
     PagedAttentionArgs a = args;
+    if (key_scales != nullptr) a.k_scales.data = key_scales;
+    if (value_scales != nullptr) a.v_scales.data = value_scales;
     a.num_seqs = static_cast<int64_t>(query_ends.size());
     a.query_ends = query_ends.data();
     a.kv_lens = kv_lens.data();
@@ -185,10 +189,13 @@ class Planner {
             call.values.size(), " values; there must be as many of both");
     for (const std::vector<aclTensor>* list : {&call.keys, &call.values}) {
       for (const aclTensor& t : *list) {
-        Require(t.dtype == call.query.dtype, "query is ", DTypeName(call.query.dtype), " but a key or value is ",
-                DTypeName(t.dtype));
+        Require(t.dtype == call.keys[0].dtype, "a key or value is ", DTypeName(t.dtype), " and another ", DTypeName(call.keys[0].dtype));
       }
     }
+    format_ = CacheFormat(call.keys[0], call.query.dtype);
+    Require(call.key_scale.has_value() == format_.has_value() && call.value_scale.has_value() == format_.has_value(), "key is ",
+            DTypeName(call.keys[0].dtype), " and ", call.key_scale || call.value_scale ? "there is" : "there isn't",
+            " a scale; int8 and float8 need key_antiquant_scale and value_antiquant_scale, other types take none");
     if (call.mask && call.sparse_mode > 1) call_.mask.reset();  // modes 2 to 4 pass a fixed triangle that tells nothing new
     Require(call.mask || call.sparse_mode != 1, "atten_mask is missing; sparse_mode 1 needs it");
     batches_ = packed_ ? (call.query_lengths ? static_cast<int64_t>(call.query_lengths->size()) : 0) : query_.batch;
@@ -207,14 +214,18 @@ class Planner {
   }
 
   Task Make() {
-    return [calls = std::move(calls_)] {
+    return [calls = std::move(calls_), key_scales = std::move(key_scales_.convert), value_scales = std::move(value_scales_.convert)] {
       tiling::Executor& pool = ComputeExecutor();
+      const auto to_float = [](const std::optional<aclTensor>& t) { return t ? ToTensor(*t).to(at::kFloat).contiguous() : Tensor(); };
+      const auto data = [](const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; };
+      const Tensor key_floats = to_float(key_scales), value_floats = to_float(value_scales);
+      const float *k = data(key_floats), *v = data(value_floats);
       const int64_t n = static_cast<int64_t>(calls.size());
       if (n < 2 * pool.num_workers()) {
-        for (const KernelCall& call : calls) call.Run(pool);
+        for (const KernelCall& call : calls) call.Run(pool, k, v);
       } else {
         pool.ParallelFor(n, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) calls[static_cast<size_t>(i)].Run(tiling::InlineExecutor());
+          for (int64_t i = begin; i < end; ++i) calls[static_cast<size_t>(i)].Run(tiling::InlineExecutor(), k, v);
         });
       }
     };
@@ -241,6 +252,8 @@ class Planner {
     a.out = Offset(out_.data, i * out_.batch_stride, size);
     a.out_token_stride = out_.token_stride, a.out_head_stride = out_.head_stride;
     a.scale = static_cast<float>(call_.scale);
+    a.kv_format = format_;
+    a.k_scales = key_scales_.scales, a.v_scales = value_scales_.scales;
     if (call_.lse) {
       const aclTensor& lse = *call_.lse;
       const int expected = packed_ ? 3 : 4;
@@ -251,6 +264,17 @@ class Planner {
       a.lse_head_stride = lse.strides[1];
     }
     return a;
+  }
+
+  int64_t CacheItemSize() const { return format_ ? 1 : quant::SizeOf(type_); }
+
+  void SetScales(int64_t tokens, int64_t blocks) {
+    if (!format_) return;
+    const int64_t block_size = blocks > 0 ? call_.block_size : 0;
+    key_scales_ = PlanScales("key_antiquant_scale", *call_.key_scale, call_.key_scale_mode,
+                             {kv_heads_, query_.dim, batches_, tokens, blocks, block_size});
+    value_scales_ = PlanScales("value_antiquant_scale", *call_.value_scale, call_.value_scale_mode,
+                               {kv_heads_, out_.dim, batches_, tokens, blocks, block_size});
   }
 
   // Sequences whose windows don't depend on their own lengths can share a call; a mask that is per sequence can't be packed.
@@ -290,6 +314,7 @@ class Planner {
     Require(k.dim == query_.dim && v.dim == out_.dim && k.blocks == v.blocks, "key has ", k.blocks, " blocks of head size ", k.dim,
             " and value ", v.blocks, " of ", v.dim, "; query has head size ", query_.dim, " and attention_out ", out_.dim);
     const int64_t capacity = table.sizes[1] * call_.block_size;
+    SetScales(capacity, k.blocks);
     const auto fill = [&](PagedAttentionArgs& a, int64_t first) {
       a.k = k.data, a.k_block_stride = k.block_stride, a.k_token_stride = k.token_stride, a.k_head_stride = k.head_stride;
       a.v = v.data, a.v_block_stride = v.block_stride, a.v_token_stride = v.token_stride, a.v_head_stride = v.head_stride;
@@ -329,7 +354,10 @@ class Planner {
               begin_of(i) + keys, "; key has ", k.tokens, " tokens");
       return keys;
     };
-    const int64_t size = quant::SizeOf(type_);
+    int64_t most = 0;
+    for (const View& k : ks) most = std::max(most, k.tokens);
+    SetScales(most, 0);
+    const int64_t size = CacheItemSize();
     const auto fill = [&](PagedAttentionArgs& a, int64_t i) {
       const View &k = ks[listed ? static_cast<size_t>(i) : 0], &v = vs[listed ? static_cast<size_t>(i) : 0];
       const int64_t batch = listed || packed_ ? 0 : i;
@@ -366,6 +394,9 @@ class Planner {
       if (queries == 0) continue;
       KernelCall one{.args = Base(packed_ ? 0 : i)};
       fill(one.args, i);
+      for (attention::KvScales* scales : {&one.args.k_scales, &one.args.v_scales}) {
+        if (scales->data != nullptr) scales->data += i * scales->seq_stride;
+      }
       one.query_starts = {QueryBegin(i)};
       one.query_ends = {QueryBegin(i) + queries};
       one.kv_lens = {keys};
@@ -378,6 +409,8 @@ class Planner {
   bool packed_ = false;
   int64_t kv_heads_ = 0, batches_ = 0;
   quant::DType type_ = quant::DType::kF32;
+  std::optional<quant::Format> format_;  // of a quantised cache
+  CacheScales key_scales_, value_scales_;
   View query_, out_;
   std::vector<KernelCall> calls_;
 };

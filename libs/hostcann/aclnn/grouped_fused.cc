@@ -1,9 +1,11 @@
 // Grouped products of int8 and what follows them: a gate and quantisation, or the way back to the tokens.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 
 #include "libs/hostcann/aclnn/grouped_matmul.h"
+#include "libs/hostcann/aclnn/int8_kernels.h"
 
 namespace jumar::hostcann::aclnn {
 namespace {
@@ -17,6 +19,7 @@ Task PlanSwigluQuant(const Tensor& x, const Tensors& weight, const Tensors& weig
           " and weight ", weight.empty() ? "missing" : DTypeName(weight[0].dtype), "; hostcann has int8 with int8");
   Require(weight_scale.size() == 1 || weight_scale.size() == weight.size(), "there are ", weight_scale.size(), " weight scales for ",
           weight.size(), " weights");
+  if (Task task = PlanInt8GroupedSwiglu({x, weight, weight_scale, {}, x_scale, group_list, group_list_type}, smooth, y, y_scale)) return task;
   return [=] {
     const int64_t experts = ExpertsIn(weight);
     for (const auto& [e, begin, end] : ReadGroups(group_list, group_list_type, experts, x.size(0))) {
@@ -36,8 +39,7 @@ Task PlanSwigluQuant(const Tensor& x, const Tensors& weight, const Tensors& weig
 // out[row_index of row] = sum of logit[row] * (x[row] * weight of its expert, scaled), and the shared expert's rows from `shared_begin` on.
 struct Finalize {
   Tensor x;
-  aclTensor weight;
-  Tensor scale;
+  aclTensor weight, scale;
   OptTensor token_scale;
   Tensor group_list;
   OptTensor shared, logit, row_index;
@@ -49,13 +51,20 @@ struct Finalize {
     const Tensor sum = at::zeros(out.sizes(), at::kFloat);
     if (shared) sum.narrow(0, shared_begin, shared->size(0)).copy_(at::mul(F32(*shared), shared_weight));
     const Tensor where = row_index ? row_index->to(at::kLong) : Tensor();
+    // Of all groups in one pass, if the kernel takes them.
+    const Tensor product = at::empty({x.size(0), weight.sizes[2]}, at::kFloat);
+    const Task multiply = PlanInt8Grouped({x, {weight}, {scale}, {}, token_scale ? token_scale->flatten() : token_scale, group_list, group_list_type}, product);
+    if (multiply) multiply();
     for (const auto& [e, begin, end] : ReadGroups(group_list, group_list_type, weight.sizes[0], x.size(0))) {
       if (end == begin) continue;
       const int64_t n = end - begin;
-      Tensor value = at::mul(F32(IntProduct(x.narrow(0, begin, n), WeightOf({weight}, e))), ScaleOf(scale.select(0, e)));
-      for (const OptTensor* factor : {&token_scale, &logit}) {
-        if (*factor) value = at::mul(value, F32((*factor)->flatten().narrow(0, begin, n)).unsqueeze(-1));
+      const auto of_rows = [begin = begin, n](const Tensor& t) { return F32(t.flatten().narrow(0, begin, n)).unsqueeze(-1); };
+      Tensor value = product.narrow(0, begin, n);
+      if (!multiply) {
+        value = at::mul(F32(IntProduct(x.narrow(0, begin, n), WeightOf({weight}, e))), ScaleOf(ToTensor(scale).select(0, e)));
+        if (token_scale) value = at::mul(value, of_rows(*token_scale));
       }
+      if (logit) value = at::mul(value, of_rows(*logit));
       if (where.defined()) {
         sum.index_add_(0, where.narrow(0, begin, n), value);
       } else {
@@ -99,7 +108,7 @@ ACLNN_PLAN(GroupedMatmulSwigluQuantWeightNzV2, In(x), RawIns(weight), RawIns(wei
   return PlanSwigluQuant(x, weight, weight_scale, x_scale, smooth_scale, group_list, group_list_type, y, y_scale);
 }
 
-ACLNN_PLAN(GroupedMatmulFinalizeRoutingV2, In(x), Raw(w), In(scale), OptIn(bias), OptRaw(offset),
+ACLNN_PLAN(GroupedMatmulFinalizeRoutingV2, In(x), Raw(w), Raw(scale), OptIn(bias), OptRaw(offset),
            OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptIn(pertoken_scale), In(group_list),
            OptIn(shared_input), OptIn(logit), OptIn(row_index), I64(dtype), F32(shared_input_weight), I64(shared_input_offset),
            Flag(transpose_x), Flag(transpose_w), I64(group_list_type), Out(out)) {
@@ -108,7 +117,7 @@ ACLNN_PLAN(GroupedMatmulFinalizeRoutingV2, In(x), Raw(w), In(scale), OptIn(bias)
                        group_list_type, out},
                       bias, transpose_x, transpose_w);
 }
-ACLNN_PLAN(GroupedMatmulFinalizeRoutingV3, In(x), Raw(w), In(scale), OptIn(bias), OptRaw(offset),
+ACLNN_PLAN(GroupedMatmulFinalizeRoutingV3, In(x), Raw(w), Raw(scale), OptIn(bias), OptRaw(offset),
            OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptIn(pertoken_scale), In(group_list),
            OptIn(shared_input), OptIn(logit), OptIn(row_index), I64(dtype), F32(shared_input_weight), I64(shared_input_offset),
            Flag(transpose_x), Flag(transpose_w), I64(group_list_type), Ints(tuning_config), Out(out)) {
@@ -117,7 +126,7 @@ ACLNN_PLAN(GroupedMatmulFinalizeRoutingV3, In(x), Raw(w), In(scale), OptIn(bias)
                        group_list_type, out},
                       bias, transpose_x, transpose_w);
 }
-ACLNN_PLAN(GroupedMatmulFinalizeRoutingWeightNz, In(x), Raw(w), In(scale), OptIn(bias), OptIn(pertoken_scale),
+ACLNN_PLAN(GroupedMatmulFinalizeRoutingWeightNz, In(x), Raw(w), Raw(scale), OptIn(bias), OptIn(pertoken_scale),
            In(group_list), OptIn(shared_input), OptIn(logit), OptIn(row_index), I64(dtype), F32(shared_input_weight),
            I64(shared_input_offset),
            Flag(transpose_x), Flag(transpose_w), I64(group_list_type), Out(out)) {
@@ -125,7 +134,7 @@ ACLNN_PLAN(GroupedMatmulFinalizeRoutingWeightNz, In(x), Raw(w), In(scale), OptIn
                        group_list_type, out},
                       bias, transpose_x, transpose_w);
 }
-ACLNN_PLAN(GroupedMatmulFinalizeRoutingWeightNzV2, In(x), Raw(w), In(scale), OptIn(bias), OptRaw(offset),
+ACLNN_PLAN(GroupedMatmulFinalizeRoutingWeightNzV2, In(x), Raw(w), Raw(scale), OptIn(bias), OptRaw(offset),
            OptRaw(antiquant_scale), OptRaw(antiquant_offset), OptIn(pertoken_scale), In(group_list),
            OptIn(shared_input), OptIn(logit), OptIn(row_index), I64(dtype), F32(shared_input_weight), I64(shared_input_offset),
            Flag(transpose_x), Flag(transpose_w), I64(group_list_type), Ints(tuning_config), Out(out)) {

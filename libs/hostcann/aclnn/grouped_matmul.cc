@@ -1,7 +1,7 @@
 // Products of groups: rows of x (or columns) that belong together, each group with the weight of its expert.
 //
-// One floating-point x whose rows are grouped, with weights of its type, goes to the kernel of libs/quant. The rest (quantised,
-// FRACTAL_NZ, several tensors, groups along k, activations) is a product per group over ATen.
+// One x whose rows are grouped, of floats with weights of its type (ND or FRACTAL_NZ) or of int8 with int8, goes to the kernels of
+// libs/quant. The rest (other quantised types, several tensors, groups along k, activations) is a product per group over ATen.
 #include "libs/hostcann/aclnn/grouped_matmul.h"
 
 #include <ATen/ops/add.h>
@@ -15,9 +15,12 @@
 #include <ATen/ops/silu.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "libs/hostcann/aclnn/int8_kernels.h"
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/hostcann/aclnn/weight_matmul.h"
+#include "libs/quant/fractal_nz.h"
 #include "libs/quant/gemm.h"
 
 namespace jumar::hostcann::aclnn {
@@ -74,18 +77,41 @@ Tensor NumbersOf(const Tensors& list, int64_t e, int64_t experts) {
 
 namespace {
 
-// One product of the kernel: rows [begin, end) of x with the weight of an expert, [k, n].
-struct Expert {
-  const void* weight;
-  const void* bias;
-};
-
 bool IsPlain(const Call& c) {
   const bool quantized = !c.scale.empty() || !c.antiquant_scale.empty() || !c.per_token_scale.empty();
-  const auto same = [&](const aclTensor& t) { return t.dtype == c.x[0].dtype && IsBaseFormat(t.format); };
+  const auto same = [&](const aclTensor& t) { return t.dtype == c.x[0].dtype; };
+  const auto base = [&](const aclTensor& t) { return same(t) && IsBaseFormat(t.format); };
   return c.x.size() == 1 && c.y.size() == 1 && c.group_type == 0 && c.group_list_type <= 1 && c.act_type == 0 && !quantized &&
          KernelType(c.x[0].dtype) && std::all_of(c.weight.begin(), c.weight.end(), same) &&
-         std::all_of(c.bias.begin(), c.bias.end(), [&](const aclTensor& b) { return same(b) && IsContiguous(b); }) && same(c.y[0]);
+         std::all_of(c.bias.begin(), c.bias.end(), [&](const aclTensor& b) { return base(b) && IsContiguous(b); }) && base(c.y[0]);
+}
+
+// How the kernel takes a [k, n] weight, or a stack of them.
+struct KernelWeight {
+  quant::WeightLayout layout;
+  int64_t ld, matrix_bytes;  // from one of the stack to the next
+};
+
+// nullopt: not at all.
+std::optional<KernelWeight> PlanWeight(const aclTensor& w) {
+  const int r = w.sizes.n - 2;
+  const int64_t k = w.sizes[r], n = w.sizes[r + 1], size = ItemSize(w.dtype);
+  if (IsBaseFormat(w.format)) {
+    const int64_t matrix_bytes = r > 0 ? w.strides[0] * size : 0;
+    if (w.strides[r] == 1 && w.strides[r + 1] >= k) return KernelWeight{quant::WeightLayout::kNK, w.strides[r + 1], matrix_bytes};
+    if (w.strides[r + 1] == 1) return KernelWeight{quant::WeightLayout::kKN, w.strides[r], matrix_bytes};
+    return std::nullopt;
+  }
+  const bool transposed = w.strides[r] == 1 && w.strides[r + 1] == k && n > 1;  // of a matrix [n, k] that was cast
+  const bool whole = transposed || (w.strides[r + 1] == 1 && (w.strides[r] == n || k == 1));
+  const auto nz = transposed ? quant::FractalNzShape(n, k, size) : quant::FractalNzShape(k, n, size);
+  const Dims& stored = w.storage_sizes;
+  if (w.format != kFormatFractalNz || !whole || !nz.ok() || w.offset != 0 || stored.n < 4 || !std::equal(nz->begin(), nz->end(), stored.end() - 4) ||
+      (r > 0 && w.sizes[0] > 1 && w.strides[0] != k * n)) {
+    return std::nullopt;
+  }
+  return KernelWeight{transposed ? quant::WeightLayout::kFractalNz : quant::WeightLayout::kFractalNzKN, 0,
+                      (*nz)[0] * (*nz)[1] * (*nz)[2] * (*nz)[3] * size};
 }
 
 // y[rows of e] = x[rows of e] * weight[e] (+ bias[e]), or nullptr if strides aren't the kernel's.
@@ -95,37 +121,34 @@ Task PlanKernel(const Call& c) {
   if (!a || !o) return nullptr;
   const int64_t size = ItemSize(x.dtype), experts = ExpertsIn(c.weight);
   const bool stacked = Stacked(c.weight);
-  quant::GemmArgs shared{.n = o->cols, .k = a->cols, .type = *KernelType(x.dtype), .lda = a->stride, .ldo = o->stride};
-  std::vector<Expert> table;
+  quant::GemmArgs shared{.m = std::min(a->rows, o->rows), .n = o->cols, .k = a->cols, .type = *KernelType(x.dtype), .a = x.data(),
+                         .lda = a->stride, .out = y.data(), .ldo = o->stride};
+  std::vector<quant::GemmGroup> table;  // of each expert; its rows are those of the group list
   for (int64_t e = 0; e < experts; ++e) {
     const aclTensor& w = c.weight[stacked ? 0 : static_cast<size_t>(e)];
     const int r = w.sizes.n - 2;
     Require(r >= 0 && w.sizes[r] == a->cols && w.sizes[r + 1] == o->cols, "weight ", e, " is ", ToString(w.sizes), "; it must be [",
             a->cols, ", ", o->cols, "]");
-    const bool transposed = w.strides[r] == 1 && w.strides[r + 1] >= a->cols;
-    const auto layout = transposed ? quant::WeightLayout::kNK : quant::WeightLayout::kKN;
-    const int64_t ld = transposed ? w.strides[r + 1] : w.strides[r];
-    if (!transposed && w.strides[r + 1] != 1) return nullptr;
-    if (e > 0 && (layout != shared.layout || ld != shared.ldw)) return nullptr;
-    shared.layout = layout;
-    shared.ldw = ld;
+    const auto plan = PlanWeight(w);
+    if (!plan || (e > 0 && (plan->layout != shared.layout || plan->ld != shared.ldw))) return nullptr;
+    shared.layout = plan->layout;
+    shared.ldw = plan->ld;
     const void* b = nullptr;
     if (!c.bias.empty()) {
       const aclTensor& t = c.bias[c.bias.size() == 1 ? 0 : static_cast<size_t>(e)];
       b = static_cast<const char*>(t.data()) + (c.bias.size() == 1 && t.sizes.n == 2 ? e * t.strides[0] * size : 0);
     }
-    table.push_back({static_cast<const char*>(w.data()) + (stacked ? e * w.strides[0] * size : 0), b});
+    table.push_back({.w = static_cast<const char*>(w.data()) + (stacked ? e * plan->matrix_bytes : 0), .bias = b});
   }
-  return [=, list = *c.group_list, type = c.group_list_type, rows = a->rows, xs = x.data(), ys = y.data()] {
+  return [=, list = *c.group_list, type = c.group_list_type, rows = a->rows] {
+    std::vector<quant::GemmGroup> groups;
     for (const Group& g : ReadGroups(list, type, experts, rows)) {
-      quant::GemmArgs args = shared;
-      args.m = g.end - g.begin;
-      args.a = static_cast<const char*>(xs) + g.begin * args.lda * size;
-      args.out = static_cast<char*>(ys) + g.begin * args.ldo * size;
-      args.w = table[static_cast<size_t>(g.expert)].weight;
-      args.bias = table[static_cast<size_t>(g.expert)].bias;
-      if (args.m > 0) Check(quant::Gemm(args, ComputeExecutor()));
+      quant::GemmGroup group = table[static_cast<size_t>(g.expert)];
+      group.first_row = g.begin;
+      group.num_rows = g.end - g.begin;
+      groups.push_back(group);
     }
+    Check(quant::GroupedGemm(shared, groups, ComputeExecutor()));
   };
 }
 
@@ -259,6 +282,11 @@ Task PlanGroupedMatmul(const Call& c) {
           "; it must be 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu) or 5 (silu)");
   if (c.group_list && IsPlain(c)) {
     if (Task task = PlanKernel(c)) return task;
+  }
+  const bool one = c.x.size() == 1 && c.y.size() == 1 && c.per_token_scale.size() <= 1 && IsBaseFormat(c.x[0].format) && IsBaseFormat(c.y[0].format);
+  if (a == DType::kI8 && c.group_list && one && c.group_type == 0 && c.act_type == 0) {
+    const OptTensor token = c.per_token_scale.empty() ? OptTensor() : ToTensor(c.per_token_scale[0]);
+    if (Task task = PlanInt8Grouped({ToTensor(c.x[0]), c.weight, c.scale, c.bias, token, *c.group_list, c.group_list_type}, ToTensor(c.y[0]))) return task;
   }
   const GroupedProduct product{c.x, c.weight, c.bias, c.scale, c.antiquant_scale, c.antiquant_offset, c.per_token_scale, c.y,
                                c.group_list, c.group_type, c.group_list_type, c.act_type, ExpertsIn(c.weight)};

@@ -12,8 +12,7 @@
 #include <ATen/ops/mv.h>
 
 #include <algorithm>
-#include <memory>
-#include <vector>
+#include <optional>
 
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/hostcann/aclnn/op.h"
@@ -120,7 +119,7 @@ Task PlanBatchMatmul(const aclTensor& self, const aclTensor& mat2, const aclTens
 }
 
 // A [k, n] view of a weight in FRACTAL_NZ. Transposed strides (1, k) say that the [n, k] matrix was cast, which is what
-// the GEMM streams; (n, 1) say that the [k, n] matrix was, which is unpacked for each product.
+// the GEMM streams; (n, 1) say that the [k, n] matrix was, which it transposes block by block as it goes.
 Task PlanMatmulNz(const aclTensor& self, const aclTensor& mat2, const aclTensor& out, const void* bias) {
   RequireBase("self", self);
   RequireBase("out", out);
@@ -151,21 +150,11 @@ Task PlanMatmulNz(const aclTensor& self, const aclTensor& mat2, const aclTensor&
                 .a = self.data(),
                 .lda = a->stride,
                 .w = mat2.data(),
-                .layout = WeightLayout::kFractalNz,
+                .layout = transposed ? WeightLayout::kFractalNz : WeightLayout::kFractalNzKN,
                 .bias = bias,
                 .out = out.data(),
                 .ldo = o->stride};
-  if (transposed) return RunGemm(args);
-  const int64_t size = ItemSize(mat2.dtype);
-  return [=]() mutable {
-    std::vector<char> weight(static_cast<size_t>(k * n * size));
-    Check(quant::UnpackFractalNz(k, n, size, args.w, weight.data(), n));
-    GemmArgs dense = args;
-    dense.w = weight.data();
-    dense.layout = WeightLayout::kKN;
-    dense.ldw = n;
-    Check(quant::Gemm(dense, ComputeExecutor()));
-  };
+  return RunGemm(args);
 }
 
 bool IsOne(const Scalar& s) { return s.toDouble() == 1.0; }

@@ -22,10 +22,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "libs/hostcann/aclnn/int8_kernels.h"
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/quant/fractal_nz.h"
 
 namespace jumar::hostcann::aclnn {
+
+using quant::Int8Rows;
 
 Tensor F32(const Tensor& t) { return t.to(at::kFloat); }
 OptTensor F32(const OptTensor& t) { return t ? OptTensor(F32(*t)) : t; }
@@ -132,8 +135,7 @@ OptTensor OffsetOf(const Tensor& t) {
   return offset;
 }
 
-Tensor DenseWeight(const char* name, const aclTensor& w) {
-  if (IsBaseFormat(w.format)) return ToTensor(w);
+NzMatrices NzMatricesOf(const char* name, const aclTensor& w) {
   const int d = w.sizes.n;
   Require(w.format == kFormatFractalNz && (d == 2 || d == 3), "argument `", name, "` has format ", FormatName(w.format), " and shape ",
           ToString(w.sizes), "; it must be ND (2), or FRACTAL_NZ (29) with 2 or 3 dimensions");
@@ -146,12 +148,20 @@ Tensor DenseWeight(const char* name, const aclTensor& w) {
               s[s.n - 3] == (rows + 15) / 16 && s[s.n - 4] == (cols + width - 1) / width && w.offset == 0 &&
               (d == 2 || w.strides[0] == rows * cols || stack == 1),
           name, " is a [", rows, ", ", cols, "] weight but its FRACTAL_NZ storage is ", ToString(s), " (offset ", w.offset, ")");
+  return {stack, rows, cols, transposed};
+}
+
+Tensor DenseWeight(const char* name, const aclTensor& w) {
+  if (IsBaseFormat(w.format)) return ToTensor(w);
+  const auto [stack, rows, cols, transposed] = NzMatricesOf(name, w);
+  const Dims& s = w.storage_sizes;
+  const int64_t width = s[s.n - 1];
   const Tensor nz = at::from_blob(w.data(), {stack, s[s.n - 4], s[s.n - 3], s[s.n - 2], width},
                                   at::TensorOptions().dtype(ToScalarType(w.dtype)));
   Tensor dense = nz.permute({0, 2, 3, 1, 4}).reshape({stack, s[s.n - 3] * s[s.n - 2], s[s.n - 4] * width});
   dense = dense.narrow(1, 0, rows).narrow(2, 0, cols);
   if (transposed) dense = dense.transpose(1, 2);
-  return d == 3 ? dense : dense.squeeze(0);
+  return w.sizes.n == 3 ? dense : dense.squeeze(0);
 }
 
 Tensor UnpackInt4(const Tensor& packed) {
@@ -196,16 +206,31 @@ static void Quantize(const Tensor& x, const Tensor& scale, const OptTensor& offs
   if (sqrt_mode) value = at::mul(value, s);
   PutRounded(y, offset ? at::add(value, Along(*offset, x, axis)) : value);
 }
-ACLNN_OP(AscendQuant, In(x), In(scale), OptIn(offset), Flag(sqrt_mode), Text(round_mode), I32(dst_type), Out(y)) {
-  Quantize(x, scale, offset, sqrt_mode, round_mode, -1, y);
+// The kernel's case: a number per column, or one.
+static Task PlanStatic(Int8Rows::Kind kind, const Tensor& x, const Tensor& scale, const OptTensor& offset, int64_t axis, const Tensor& y) {
+  if (scale.numel() != 1 && axis != -1 && axis != x.dim() - 1) return nullptr;
+  return PlanInt8Rows(x, kind, scale, offset, y, std::nullopt);
 }
-ACLNN_OP(AscendQuantV3, In(x), In(scale), OptIn(offset), Flag(sqrt_mode), Text(round_mode), I32(dst_type), I32(axis), Out(y)) {
-  Quantize(x, scale, offset, sqrt_mode, round_mode, axis, y);
+static Task PlanQuantize(const Tensor& x, const Tensor& scale, const OptTensor& offset, bool sqrt_mode, const std::string& round_mode,
+                         int64_t axis, const Tensor& y) {
+  if (!sqrt_mode && round_mode == "round") {
+    if (Task task = PlanStatic(Int8Rows::Kind::kMultiply, x, scale, offset, axis, y)) return task;
+  }
+  return [=] { Quantize(x, scale, offset, sqrt_mode, round_mode, axis, y); };
+}
+ACLNN_PLAN(AscendQuant, In(x), In(scale), OptIn(offset), Flag(sqrt_mode), Text(round_mode), I32(dst_type), Out(y)) {
+  return PlanQuantize(x, scale, offset, sqrt_mode, round_mode, -1, y);
+}
+ACLNN_PLAN(AscendQuantV3, In(x), In(scale), OptIn(offset), Flag(sqrt_mode), Text(round_mode), I32(dst_type), I32(axis), Out(y)) {
+  return PlanQuantize(x, scale, offset, sqrt_mode, round_mode, axis, y);
 }
 // round(x / scales + zero_points)
-ACLNN_OP(Quantize, In(x), In(scales), OptIn(zero_points), I32(dtype), I32(axis), Out(out)) {
-  const Tensor value = at::div(F32(x), Along(scales, x, axis));
-  PutRounded(out, zero_points ? at::add(value, Along(*zero_points, x, axis)) : value);
+ACLNN_PLAN(Quantize, In(x), In(scales), OptIn(zero_points), I32(dtype), I32(axis), Out(out)) {
+  if (Task task = PlanStatic(Int8Rows::Kind::kDivide, x, scales, zero_points, axis, out)) return task;
+  return [=] {
+    const Tensor value = at::div(F32(x), Along(scales, x, axis));
+    PutRounded(out, zero_points ? at::add(value, Along(*zero_points, x, axis)) : value);
+  };
 }
 // (x + offset) * scale
 ACLNN_OP(AscendAntiQuant, In(x), In(scale), OptIn(offset), I32(dst_type), Flag(sqrt_mode), Out(y)) {
@@ -217,8 +242,9 @@ ACLNN_OP(AscendAntiQuant, In(x), In(scale), OptIn(offset), I32(dst_type), Flag(s
   Put(y, sqrt_mode ? at::mul(scaled, F32(scale)) : scaled);
 }
 
-ACLNN_OP(DynamicQuant, In(x), OptIn(smooth_scales), Out(y), Out(scale)) {
-  DynamicQuantize(Smooth(Rows(x), smooth_scales, std::nullopt, 0), y, scale);
+ACLNN_PLAN(DynamicQuant, In(x), OptIn(smooth_scales), Out(y), Out(scale)) {
+  if (Task task = PlanInt8Rows(x, Int8Rows::Kind::kDynamic, smooth_scales, std::nullopt, y, scale)) return task;
+  return [=] { DynamicQuantize(Smooth(Rows(x), smooth_scales, std::nullopt, 0), y, scale); };
 }
 // `mode`: a scale per row ("pertoken"), per column ("perchannel") or one ("pertensor"). `largest` is that of the quantised numbers, 0 for
 // the type's. With `offset`, asymmetric.
@@ -234,16 +260,23 @@ static void DynamicQuantizeBy(const std::string& mode, double largest, const Ten
   if (offset) return QuantizeAsymmetric(wide, over, largest > 0 ? -largest : low, largest > 0 ? largest : high, y, scale, *offset);
   QuantizeSymmetric(wide, over, largest > 0 ? largest : high, y, scale);
 }
-ACLNN_OP(DynamicQuantV2, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Out(y), Out(scale), OptOut(offset)) {
-  DynamicQuantizeBy("pertoken", 0, x, smooth_scales, group_index, y, scale, offset);
+static Task PlanDynamicQuantize(const std::string& mode, double largest, const Tensor& x, const OptTensor& smooth, const OptTensor& groups,
+                                const Tensor& y, const Tensor& scale, const OptTensor& offset) {
+  if (mode == "pertoken" && largest <= 0 && !groups && !offset) {
+    if (Task task = PlanInt8Rows(x, Int8Rows::Kind::kDynamic, smooth, std::nullopt, y, scale)) return task;
+  }
+  return [=] { DynamicQuantizeBy(mode, largest, x, smooth, groups, y, scale, offset); };
 }
-ACLNN_OP(DynamicQuantV3, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Flag(symmetrical), Text(mode), Out(y),
+ACLNN_PLAN(DynamicQuantV2, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Out(y), Out(scale), OptOut(offset)) {
+  return PlanDynamicQuantize("pertoken", 0, x, smooth_scales, group_index, y, scale, offset);
+}
+ACLNN_PLAN(DynamicQuantV3, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Flag(symmetrical), Text(mode), Out(y),
          Out(scale), OptOut(offset)) {
-  DynamicQuantizeBy(mode, 0, x, smooth_scales, group_index, y, scale, symmetrical ? std::nullopt : offset);
+  return PlanDynamicQuantize(mode, 0, x, smooth_scales, group_index, y, scale, symmetrical ? std::nullopt : offset);
 }
-ACLNN_OP(DynamicQuantV4, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Flag(symmetrical), Text(mode),
+ACLNN_PLAN(DynamicQuantV4, In(x), OptIn(smooth_scales), OptIn(group_index), I32(dst_type), Flag(symmetrical), Text(mode),
          F32(dst_type_max), Out(y), Out(scale), OptOut(offset)) {
-  DynamicQuantizeBy(mode, dst_type_max, x, smooth_scales, group_index, y, scale, symmetrical ? std::nullopt : offset);
+  return PlanDynamicQuantize(mode, dst_type_max, x, smooth_scales, group_index, y, scale, symmetrical ? std::nullopt : offset);
 }
 
 // fp32 scales cut (round_mode 0) or rounded (1) to 19 bits, with offsets, as 64-bit words.

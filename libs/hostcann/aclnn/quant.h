@@ -43,6 +43,13 @@ Tensor ScaleOf(const Tensor& t);
 // The offset in such a word; nullopt for float types.
 OptTensor OffsetOf(const Tensor& t);
 
+// What lies in the storage of a FRACTAL_NZ tensor of 2 or 3 dimensions: dense matrices [rows, cols], one behind the other, of which the tensor may
+// be a transposed view. Throws if the storage isn't that.
+struct NzMatrices {
+  int64_t stack, rows, cols;
+  bool transposed;
+};
+NzMatrices NzMatricesOf(const char* name, const aclTensor& w);
 // The matrix of a weight in ND or FRACTAL_NZ, or a stack of such, dense or a view.
 Tensor DenseWeight(const char* name, const aclTensor& w);
 // [..., n] of packed int32 -> [..., 8n] of int8. A transposed matrix is packed along its first axis.

@@ -4,6 +4,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/round.h>
 
+#include "libs/hostcann/aclnn/int8_kernels.h"
 #include "libs/hostcann/aclnn/kernel.h"
 #include "libs/hostcann/aclnn/quant.h"
 #include "libs/hostcann/aclnn/weight_matmul.h"
@@ -41,6 +42,9 @@ Task PlanQuantMatmul(const aclTensor& x1, const aclTensor& x2, const OptTensor& 
   const bool blocks = Given(x1_scale) && x1_scale->dim() >= 2 && x1_scale->size(-1) != 1;
   Require(!blocks || (!packed && x2_scale->dim() >= 2), "x1Scale has shape ", x1_scale ? x1_scale->sizes() : at::IntArrayRef(),
           " and x2Scale ", x2_scale->sizes(), "; scales of blocks need two dimensions of both");
+  if (!blocks && !transpose1) {
+    if (Task task = PlanInt8Matmul(x1, x2, transpose2, Given(x1_scale) ? x1_scale : std::nullopt, x2_scale, x2_offset, bias, out)) return task;
+  }
   return [=] {
     const Tensor a = ToTensor(x1), b = DenseWeight("x2", x2);
     Tensor left = transpose1 ? a.transpose(-1, -2) : a, right = transpose2 ? b.transpose(-1, -2) : b;

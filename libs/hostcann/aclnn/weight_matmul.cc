@@ -46,7 +46,7 @@ bool AddBias(const aclTensor& bias, WeightGemmArgs& args) {
   return true;
 }
 
-Task Run(const WeightGemmArgs& args) {
+Task PlanProduct(const WeightGemmArgs& args) {
   return [args] { Check(quant::WeightGemm(args, ComputeExecutor())); };
 }
 
@@ -90,7 +90,7 @@ Task PlanWeightOnly(const aclTensor& x, const aclTensor& weight, const aclTensor
     if (by && add && (!Given(bias) || AddBias(*bias, *args))) {
       args->w_scale = *by;
       args->w_offset = *add;
-      return Run(*args);
+      return PlanProduct(*args);
     }
   }
   RequireKernel(x.dtype, weight.dtype, "weight is ", DTypeName(weight.dtype), " ", ToString(weight.sizes), " and antiquantScale ", ToString(scale.sizes));
@@ -111,7 +111,7 @@ Task PlanFloat8Matmul(const aclTensor& x1, const aclTensor& x2, const std::optio
     if (by && token && (!Given(bias) || AddBias(*bias, *args))) {
       args->w_scale = *by;
       args->a_scale = *token;
-      return Run(*args);
+      return PlanProduct(*args);
     }
   }
   RequireKernel(x1.dtype, x2.dtype, "x1 is ", DTypeName(x1.dtype), " ", ToString(x1.sizes), ", x2 ", DTypeName(x2.dtype), " ", ToString(x2.sizes), ", x1Scale ",

@@ -202,8 +202,8 @@ template <Overflow kOverflow, class DF, class VU = hn::Vec<hn::RebindToUnsigned<
 HWY_INLINE VU EncodeE8M0Lanes(DF, VU bits) {
   const hn::RebindToUnsigned<DF> du;
   const hn::RebindToSigned<DF> di;
-  const VU odd = hn::And(hn::ShiftRight<23>(bits), hn::Set(du, 1));
-  VU code = hn::ShiftRight<23>(hn::Add(hn::Add(bits, hn::Set(du, 0x3FFFFF)), odd));
+  const VU half = hn::Set(du, 0x400000);  // of a unit, and 2^-127 itself
+  VU code = hn::IfThenZeroElse(hn::Eq(bits, half), hn::ShiftRight<23>(hn::Add(bits, half)));
   if constexpr (kOverflow == Overflow::kSaturate) code = hn::Min(code, hn::Set(du, 0xFE));
   const auto as_signed = hn::BitCast(di, bits);
   const auto nan = hn::Or(hn::Lt(as_signed, hn::Set(di, 1)), hn::Gt(as_signed, hn::Set(di, 0x7F800000)));

@@ -7,7 +7,7 @@
 //   static_assert(Encode(Format::kE4M3, 465.0f, Overflow::kSaturate) == 0x7E);     // 448, the largest
 //   static_assert(kDecoded<Format::kE4M3>.f32[0x7E] == 448.0f);
 //
-// Rounding is to the nearest, ties to the even code; HiF8: ties away from zero. Results equal ml_dtypes' (HiF8: arXiv 2409.16626's table).
+// Rounding is to the nearest, ties to the even code; HiF8: ties away from zero; E8M0: up. Results equal ml_dtypes' (HiF8: arXiv 2409.16626's table).
 //
 //           largest  smallest  -0    too large, to NaN or inf | saturated, and inf   NaN        source
 //   E4M3    448      2^-9      yes   NaN (there is no inf)    | +-448                0x7F|sign  OCP OFP8, "E4M3FN"
@@ -20,8 +20,8 @@
 //
 //   - A NaN stays NaN in both modes where there is a code for it; I8, I4: 0; E2M1: a zero of the other sign (ml_dtypes' choice, kept).
 //   - Subnormal numbers of E4M3, E5M2, E2M1 are codes like others; what rounds below the smallest is a zero (HiF8: +0; E8M0: 2^-127).
-//   - E8M0 has neither sign nor zero: 0, -0 and negative numbers are NaN in both modes. Powers of two round by the number's fp32 exponent
-//     and mantissa: 1.5 2^k is a tie, so is 2^-127 (it stays; any more is 2^-126).
+//   - E8M0 has neither sign nor zero: 0, -0 and negative numbers are NaN in both modes. A tie, 1.5 2^k, goes up, for the significand of a
+//     power of two is odd. All below 2^-126 but above 2^-127 becomes 2^-126 (ml_dtypes rounds the bits of a subnormal fp32).
 //   - 4-bit codes stand in the low half of the byte; Decode ignores the high half. I4 is two's complement.
 
 #include <array>
@@ -141,7 +141,7 @@ constexpr uint32_t EncodeHiF8(uint32_t bits) {
 
 constexpr uint32_t EncodeE8M0(uint32_t bits, Overflow overflow) {
   if (bits == 0 || bits > kInfBits) return 0xFF;  // zero, negative, NaN
-  const uint32_t code = (bits + 0x3FFFFF + (bits >> 23 & 1)) >> 23;
+  const uint32_t code = bits == 0x400000 ? 0 : (bits + 0x400000) >> 23;
   return code < 0xFF ? code : overflow == Overflow::kSaturate ? 0xFE : 0xFF;
 }
 

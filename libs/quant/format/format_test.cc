@@ -41,6 +41,7 @@ double Nearest(Format format, const std::vector<std::pair<double, uint8_t>>& val
   const auto below = above - 1;
   const double up = above->first - x, down = x - below->first;
   if (up != down) return up < down ? above->first : below->first;
+  if (format == Format::kE8M0) return above->first;
   if (format == Format::kHiF8) return x > 0 ? above->first : below->first;
   return LastBit(above->second) == 0 ? above->first : below->first;
 }
@@ -68,7 +69,7 @@ TEST_P(FormatTest, RoundsToTheNearestAtEveryMidpoint) {
   const auto values = Values(GetParam());
   for (size_t i = 0; i + 1 < values.size(); ++i) {
     const auto middle = static_cast<float>((values[i].first + values[i + 1].first) / 2);
-    if (GetParam() == Format::kE8M0 && i == 0) continue;  // by the exponent, see format.h
+    if (GetParam() == Format::kE8M0 && i == 0) continue;  // SmallestPowers
     for (const float x : {middle, std::nextafter(middle, -kInf), std::nextafter(middle, kInf), static_cast<float>(values[i].first)}) {
       for (const Overflow overflow : {Overflow::kSaturate, Overflow::kToNanOrInf}) {
         EXPECT_EQ(Decode(GetParam(), Encode(GetParam(), x, overflow)), Nearest(GetParam(), values, x)) << x;
@@ -136,6 +137,12 @@ TEST(FormatTest, SignedZeros) {
   EXPECT_EQ(Encode(Format::kE2M1, -0.0f, Overflow::kSaturate), 0x08);
   EXPECT_EQ(Encode(Format::kHiF8, -0x1p-24f, Overflow::kSaturate), 0x00);
   EXPECT_EQ(Encode(Format::kE8M0, 0.0f, Overflow::kSaturate), 0xFF);
+}
+
+TEST(FormatTest, SmallestPowers) {
+  EXPECT_EQ(Encode(Format::kE8M0, 0x1p-149f, Overflow::kSaturate), 0);
+  EXPECT_EQ(Encode(Format::kE8M0, 0x1p-127f, Overflow::kSaturate), 0);
+  EXPECT_EQ(Encode(Format::kE8M0, std::nextafter(0x1p-127f, 1.0f), Overflow::kSaturate), 1);
 }
 
 // arXiv 2409.16626: a number of each field of the dot, by hand.

@@ -35,21 +35,43 @@ HWY_INLINE float NumberAt(const Numbers& numbers, int64_t index, float absent) {
   return absent;
 }
 
+// Numbers [n0, n0 + columns) to `out`, which has room for kInt8Stripe.
+template <typename T>
+HWY_INLINE void LoadNumbers(const T* HWY_RESTRICT from, int64_t columns, float* HWY_RESTRICT out) {
+  const hn::CappedTag<float, 16> df;
+  constexpr int64_t kLanes = hn::MaxLanes(df);
+  for (int64_t j = 0; j < columns; j += kLanes) {
+    hn::Store(fv::LoadF32(df, from + j, static_cast<size_t>(std::min(kLanes, columns - j))), df, out + j);
+  }
+}
+HWY_INLINE void LoadNumbers(const Numbers& numbers, int64_t n0, int64_t columns, float absent, float* HWY_RESTRICT out) {
+  if (numbers.data != nullptr && numbers.step == 1) {
+    switch (numbers.type) {
+      case DType::kF32: return LoadNumbers(static_cast<const float*>(numbers.data) + n0, columns, out);
+      case DType::kF16: return LoadNumbers(static_cast<const hwy::float16_t*>(numbers.data) + n0, columns, out);
+      case DType::kBF16: return LoadNumbers(static_cast<const hwy::bfloat16_t*>(numbers.data) + n0, columns, out);
+    }
+  }
+  if (numbers.data == nullptr || numbers.step == 0) {
+    std::fill_n(out, kInt8Stripe, NumberAt(numbers, 0, absent));
+  } else {
+    for (int64_t j = 0; j < columns; ++j) out[j] = NumberAt(numbers, n0 + j, absent);
+  }
+}
+
 // The numbers of a stripe's columns as fp32.
 struct StripeNumbers {
   StripeNumbers(const Int8Group& group, int64_t n0, int64_t columns) {
-    for (int64_t j = 0; j < kInt8Stripe; ++j) {
-      const bool real = j < columns;
-      int_bias[j] = real && group.int_bias != nullptr ? group.int_bias[n0 + j] : 0;
-      scale[j] = real ? NumberAt(group.scale, n0 + j, 0.0f) : 0.0f;
-      bias[j] = real ? NumberAt(group.bias, n0 + j, -0.0f) : -0.0f;  // adding -0 changes nothing
-      offset[j] = real ? NumberAt(group.offset, n0 + j, 0.0f) : 0.0f;
-    }
+    std::fill_n(int_bias, kInt8Stripe, 0);
+    if (group.int_bias != nullptr) std::copy_n(group.int_bias + n0, columns, int_bias);
+    LoadNumbers(group.scale, n0, columns, 0.0f, scale);
+    LoadNumbers(group.bias, n0, columns, -0.0f, bias);  // adding -0 changes nothing
+    LoadNumbers(group.offset, n0, columns, 0.0f, offset);
   }
   HWY_ALIGN int32_t int_bias[kInt8Stripe];
-  HWY_ALIGN float scale[kInt8Stripe];
-  HWY_ALIGN float bias[kInt8Stripe];
-  HWY_ALIGN float offset[kInt8Stripe];
+  HWY_ALIGN float scale[kInt8Stripe] = {};
+  HWY_ALIGN float bias[kInt8Stripe] = {};
+  HWY_ALIGN float offset[kInt8Stripe] = {};
 };
 
 // Saturated, rounded to the nearest, a half to the even; NaN is 0.

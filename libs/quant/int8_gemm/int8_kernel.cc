@@ -7,6 +7,13 @@
 #include "libs/quant/int8_gemm/scratch.h"
 #include "libs/tiling/simd_targets.h"
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// This kernel gains by AVX-512 with dot products of bytes, but without bf16 (Ice Lake): AVX3_DL.
+#define HWY_WANT_AVX3_DL
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_ALL_SVE)
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "libs/quant/int8_gemm/int8_kernel.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -75,20 +82,30 @@ TileFunction TileOf(int rows, std::integer_sequence<int, kRows...>) {
 }
 
 void PackRows(const Int8GemmArgs& args, int64_t row_begin, int64_t row_end, void* packed) {
+  const hn::Repartition<int8_t, DI> d8;
+  const hn::Repartition<int16_t, DI> d16;
+  const hn::Rebind<int8_t, decltype(d16)> half;
   const int64_t stride = PackedInt8RowBytes(args.k), padded = (args.k + 63) / 64 * 64;
   for (int64_t row = row_begin; row < row_end; ++row) {
     const int8_t* in = args.a + row * args.lda;
     char* out = static_cast<char*>(packed) + row * stride;
     int32_t start = 0;
     if constexpr (kDot) {
-      for (int64_t k = 0; k < args.k; ++k) start -= in[k];
-      start *= 128;
-      std::memcpy(out, in, args.k);
-      std::memset(out + args.k, 0, padded - args.k);
+      const auto ones = hn::Set(hn::Repartition<uint8_t, DI>(), uint8_t{1});
+      VI sum = hn::Zero(DI());
+      for (int64_t k = 0; k < padded; k += hn::MaxLanes(d8)) {
+        const int64_t left = std::max<int64_t>(0, args.k - k);
+        const auto codes = left >= static_cast<int64_t>(hn::MaxLanes(d8)) ? hn::LoadU(d8, in + k) : hn::LoadN(d8, in + k, left);
+        hn::StoreU(codes, d8, reinterpret_cast<int8_t*>(out) + k);
+        sum = hn::SumOfMulQuadAccumulate(DI(), ones, codes, sum);
+      }
+      start = -128 * hn::ReduceSum(DI(), sum);
     } else {
-      int16_t* wide = reinterpret_cast<int16_t*>(out);
-      for (int64_t k = 0; k < args.k; ++k) wide[k] = in[k];
-      std::memset(wide + args.k, 0, (padded - args.k) * sizeof(int16_t));
+      for (int64_t k = 0; k < padded; k += hn::MaxLanes(d16)) {
+        const int64_t left = std::max<int64_t>(0, args.k - k);
+        const auto codes = left >= static_cast<int64_t>(hn::MaxLanes(d16)) ? hn::LoadU(half, in + k) : hn::LoadN(half, in + k, left);
+        hn::StoreU(hn::PromoteTo(d16, codes), d16, reinterpret_cast<int16_t*>(out) + k);
+      }
     }
     std::memcpy(out + stride - sizeof(start), &start, sizeof(start));
   }

@@ -10,7 +10,7 @@
 namespace jumar::quant::internal {
 
 // Buffers of different uses can be held at once.
-enum class ScratchUse { kActivations, kPanel, kRows };
+enum class ScratchUse { kActivations, kPanel, kProduct, kRows };
 
 // 64-byte aligned; null if there is no memory. Grows, never shrinks: no allocation in steady state. The contents are those of the last use.
 template <ScratchUse use>

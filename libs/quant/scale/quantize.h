@@ -19,7 +19,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "libs/quant/dtype.h"
 #include "libs/quant/format/format.h"
 #include "libs/quant/scale/scale_rule.h"

@@ -44,7 +44,7 @@ def page_lines(chips: Sequence[jumar_tiling.HardwareSpec]) -> Iterator[str]:
         mine = [chip for chip in chips if chip.architecture == architecture]
         yield f"## {family}\n"
         common, own = [], []
-        for name, unit in [("formats", "")] + [(figure.name, figure.unit) for figure in jumar_tiling.figures()]:
+        for name, unit in [("formats", ""), ("weight_formats", "")] + [(figure.name, figure.unit) for figure in jumar_tiling.figures()]:
             cells = [_cell(chip, name, unit, numbers) for chip in mine]
             if any(getattr(chip, name) for chip in mine):
                 (common if len(set(cells)) == 1 else own).append((name, cells))
@@ -79,7 +79,7 @@ def page_lines(chips: Sequence[jumar_tiling.HardwareSpec]) -> Iterator[str]:
 def _cell(chip: jumar_tiling.HardwareSpec, name: str, unit: str, numbers: dict[str, int]) -> str:
     value = getattr(chip, name)
     source = chip.source(name)
-    text = ", ".join(value) if name == "formats" else shown(value, unit)
+    text = ", ".join(value) if name.endswith("formats") else shown(value, unit)
     return f"{text} [{numbers[source.title]}]" if source else text
 
 

@@ -20,10 +20,10 @@ namespace {
 
 namespace py = pybind11;
 
-std::vector<std::string> Formats(const HardwareSpec& spec) {
+std::vector<std::string> ListOfFormats(uint32_t formats) {
   std::vector<std::string> names;
-  for (uint32_t bit = 1; bit <= spec.formats; bit <<= 1) {
-    if (spec.formats & bit) names.push_back(FormatNames(bit));
+  for (uint32_t bit = 1; bit <= formats; bit <<= 1) {
+    if (formats & bit) names.push_back(FormatNames(bit));
   }
   return names;
 }
@@ -40,6 +40,7 @@ py::object Note(Source source) {
 
 py::object SourceOfName(const HardwareSpec& spec, const std::string& name) {
   if (name == "formats") return Note(spec.formats_source);
+  if (name == "weight_formats") return Note(spec.weight_formats_source);
   return Note(SourceOf(spec, Unwrap(FindFigure(name))->value));
 }
 
@@ -80,14 +81,17 @@ void BindHardware(py::module_& m) {
   spec.def_property_readonly("name", [](const HardwareSpec& s) { return std::string(s.name); })
       .def_property_readonly("architecture", [](const HardwareSpec& s) { return std::string(ArchitectureName(s.architecture)); },
                              "'A2' (910B), 'A3' (910_93), 'A5' (950), '310P' or 'host'.")
-      .def_property_readonly("formats", &Formats, "Number formats that it computes with, such as 'bf16'.");
+      .def_property_readonly("formats", [](const HardwareSpec& s) { return ListOfFormats(s.formats); },
+                             "Number formats that it computes with, such as 'bf16'.")
+      .def_property_readonly("weight_formats", [](const HardwareSpec& s) { return ListOfFormats(s.weight_formats); },
+                             "Number formats of a weight that is multiplied with 16-bit rows.");
   for (const SpecFigure& figure : kSpecFigures) {
     const std::string name(figure.name), unit(figure.unit);
     const std::string doc = std::string(figure.meaning) + (unit.empty() ? "" : " (" + unit + ")");
     spec.def_property_readonly(name.c_str(), [value = figure.value](const HardwareSpec& s) { return Value(s, value); }, doc.c_str());
   }
   spec.def("source", &SourceOfName, py::arg("figure"),
-           "Where the figure (or 'formats') comes from; None if it is unknown. Raises KeyError for a name that is none.")
+           "Where the figure (or 'formats', 'weight_formats') comes from; None if it is unknown. Raises KeyError for a name that is none.")
       .def("replace", &Replaced,
            "A copy with other figures: spec.replace(memory_bytes_per_second=1_600_000_000_000). Raises KeyError for a name that is none, "
            "ValueError for a value that isn't positive.")

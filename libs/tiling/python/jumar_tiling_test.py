@@ -16,6 +16,7 @@ def test_finds_a_chip_by_name():
     assert spec.ub_bytes == 192 * 1024
     assert spec.memory_bytes == 64 << 30
     assert "bf16" in spec.formats and "fp8" not in spec.formats
+    assert spec.weight_formats == ["int8", "int4"]
     assert repr(spec) == "HardwareSpec('Ascend910B2')"
 
 
@@ -46,6 +47,7 @@ def test_each_known_figure_names_its_source():
     titles = {source.title for source in jumar_tiling.sources()}
     for spec in jumar_tiling.all_hardware():
         assert spec.source("formats").title in titles
+        assert spec.source("weight_formats").title in titles
         for figure in jumar_tiling.figures():
             source = spec.source(figure.name)
             assert (source is None) == (getattr(spec, figure.name) is None), (spec, figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.utils import replace_parameter
 
 from jumar.weights import FRACTAL_NZ
@@ -14,7 +15,8 @@ def to_nz(weight: torch.Tensor) -> torch.Tensor:
 
     # torch_npu keeps to ND formats unless it is told otherwise, and says so in a warning only.
     torch.npu.config.allow_internal_format = True
-    return torch_npu.npu_format_cast(weight.contiguous(), FRACTAL_NZ)
+    weight = weight.contiguous()
+    return weight if weight.dtype == torch.float32 else torch_npu.npu_format_cast(weight, FRACTAL_NZ)
 
 
 def put(layer: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
@@ -41,3 +43,9 @@ def per_channel(scale: torch.Tensor, widths: list[int]) -> torch.Tensor:
     if scale.numel() != len(widths):
         raise ValueError(f"{scale.numel()} scales for a module of {len(widths)} parts and {n} channels")
     return torch.cat([s.expand(width) for s, width in zip(scale, widths)])
+
+
+def refuse_experts(layer: torch.nn.Module, prefix: str) -> None:
+    """Raises NotImplementedError for routed experts, for which there is no kernel."""
+    if isinstance(layer, RoutedExperts):
+        raise NotImplementedError(f"{prefix}: quantised experts have no kernel on npu yet: serve a dense model")

@@ -27,6 +27,7 @@ FAMILIES = {
     "quant.cc": "Quantisation",
     "quant_matmul.cc": "Products of quantised matrices",
     "quant_fused.cc": "Quantised norms and gates",
+    "mx_quant.cc": "Quantisation in blocks",
     "kv_norm_rope.cc": "Cache of MLA",
     "sampling.cc": "Sampling",
     "top_k_top_p_sample.cc": "Sampling in one call",

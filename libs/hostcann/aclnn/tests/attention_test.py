@@ -102,7 +102,7 @@ def test_softmax_lse_and_no_mask():
     close(lse.cpu()[..., 0], want[2], absolute=1e-5)
 
 
-@covers("FusedInferAttentionScoreV4", "FusedInferAttentionScoreV2")
+@covers("FusedInferAttentionScoreV4", "FusedInferAttentionScoreV2", "FusedInferAttentionScoreV5")
 def test_other_versions():
     batch = Paged([4, 1], [9, 30], torch.float16)
     a = batch.arguments(3)
@@ -132,6 +132,12 @@ def test_other_versions():
     call("FusedInferAttentionScoreV2", a["query"], one(a["key"]), one(a["value"]), None, a["atten_mask"], array(a["actual_seq_lengths"]),
          array(a["actual_seq_lengths_kv"]), *[None] * 7, a["block_table"], *[None] * 8, None, HEADS, SCALE, 2147483647, 2147483647, c_char_p(b"TND"),
          KV_HEADS, 3, 0, a["block_size"], 0, c_bool(False), 0, 0, out, None)
+    assert torch.equal(out, got)
+    # V5 is what it calls on Ascend950.
+    out.zero_()
+    call("FusedInferAttentionScoreV5", a["query"], one(a["key"]), one(a["value"]), None, a["atten_mask"], array(a["actual_seq_lengths"]),
+         array(a["actual_seq_lengths_kv"]), *[None] * 7, a["block_table"], *[None] * 9, *[None] * 7, HEADS, SCALE, 2147483647, 2147483647,
+         c_char_p(b"TND"), KV_HEADS, 3, 0, a["block_size"], 0, c_bool(False), 0, 0, 0, 0, out, None)
     assert torch.equal(out, got)
 
 
@@ -243,6 +249,130 @@ def test_wrong_attention_calls_are_explained():
     ):
         with pytest.raises(RuntimeError, match=message):
             torch_npu.npu_fused_infer_attention_score(**{**batch.arguments(3), **change})
+
+
+# ---- a quantised cache
+
+CODES = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
+# Scales of keys or values by mode (0: per channel and per tensor): what makes them, of [heads, dim] and of the cache's or batch's tokens.
+TENSOR, CHANNEL, TOKEN, HEAD, TOKEN_HEAD, TOKEN_PAGED, TOKEN_HEAD_PAGED = "tensor", 0, 1, 2, 3, 4, 5
+
+
+class Quantised(Paged):
+    """The cache as codes, and `k`, `v` as the numbers that codes and scales make."""
+
+    def __init__(self, query_lengths, key_lengths, dtype, codes, kind, seed=0):
+        super().__init__(query_lengths, key_lengths, torch.float32, seed=seed)
+        self.q = self.q.to(dtype)
+        self.mode = 0 if kind == TENSOR else kind
+        blocks, width = self.cache_k.shape[0], self.table.shape[1] * self.block
+        per_token = kind in (TOKEN, TOKEN_HEAD, TOKEN_PAGED, TOKEN_HEAD_PAGED)
+        self.scales = []
+        for cache, rows in ((self.cache_k, self.k), (self.cache_v, self.v)):
+            by_code = (127 if codes == torch.int8 else 200 if codes == torch.float8_e4m3fn else 20000) / 4
+            shape = {TENSOR: (1,), CHANNEL: (KV_HEADS, DIM), HEAD: (KV_HEADS,), TOKEN: (len(rows), width), TOKEN_HEAD: (len(rows), KV_HEADS, width),
+                     TOKEN_PAGED: (blocks, self.block), TOKEN_HEAD_PAGED: (blocks, KV_HEADS, self.block)}[kind]
+            scales = (1 + floats(*shape, seed=seed + len(self.scales) + 7).abs()) / by_code
+            scales = scales if per_token else scales.to(dtype)
+            for s, row in enumerate(rows):
+                at = torch.arange(len(row))
+                block, slot = self.table[s].long()[at // self.block], at % self.block
+                of = scales.float()
+                scale = {TENSOR: lambda: of.view(1, 1, 1), CHANNEL: lambda: of[None], HEAD: lambda: of[None, :, None],
+                         TOKEN: lambda: of[s, : len(row), None, None], TOKEN_HEAD: lambda: of[s, :, : len(row)].T[..., None],
+                         TOKEN_PAGED: lambda: of[block, slot][:, None, None], TOKEN_HEAD_PAGED: lambda: of[block, :, slot][..., None]}[kind]()
+                code = (row / scale).clamp(-127, 127).round() if codes == torch.int8 else row / scale
+                code = code.to(codes)
+                rows[s] = code.double() * scale.double()
+                cache[block, slot] = code.float()
+            if per_token:  # what belongs to no token
+                used = torch.zeros(shape, dtype=torch.bool)
+                for s, row in enumerate(rows):
+                    at = torch.arange(len(row))
+                    block, slot = self.table[s].long()[at // self.block], at % self.block
+                    if kind == TOKEN:
+                        used[s, : len(row)] = True
+                    elif kind == TOKEN_HEAD:
+                        used[s, :, : len(row)] = True
+                    elif kind == TOKEN_PAGED:
+                        used[block, slot] = True
+                    else:
+                        used[block, :, slot] = True
+                scales[~used] = math.nan
+            self.scales.append(scales)
+        self.cache_k, self.cache_v = (c.nan_to_num(0).to(codes) for c in (self.cache_k, self.cache_v))
+
+    def arguments(self, mode, layout="flat"):
+        a = super().arguments(mode, layout)
+        k, v = (s.npu() for s in self.scales)
+        return {**a, "key_antiquant_scale": k, "value_antiquant_scale": v, "key_antiquant_mode": self.mode, "value_antiquant_mode": self.mode}
+
+
+@pytest.mark.parametrize("codes", CODES)
+@pytest.mark.parametrize("kind", (TENSOR, CHANNEL, TOKEN, HEAD, TOKEN_HEAD, TOKEN_PAGED, TOKEN_HEAD_PAGED))
+@covers("FusedInferAttentionScoreV3")
+def test_quantised_cache(codes, kind):
+    batch = Quantised([13, 5, 1, 1], [13, 40, 33, 16], torch.bfloat16, codes, kind)
+    got, _ = torch_npu.npu_fused_infer_attention_score(**batch.arguments(3))
+    check(got, batch.want(3))
+
+
+@covers("FusedInferAttentionScoreV3")
+def test_quantised_cache_in_decode_and_heads_first():
+    """One query per sequence in a layout with a batch: what the operator's page describes for a quantised cache."""
+    batch = Quantised([1, 1, 1], [13, 40, 33], torch.float16, torch.int8, TOKEN_HEAD_PAGED)
+    a = batch.arguments(0, "heads first")
+    a.update(query=a["query"].unsqueeze(1), input_layout="BSND", actual_seq_lengths=None)
+    got, _ = torch_npu.npu_fused_infer_attention_score(**a)
+    check(got.squeeze(1), batch.want(0))
+
+
+@covers("FusedInferAttentionScoreV4", "IncreFlashAttentionV4")
+def test_quantised_cache_in_other_versions():
+    batch = Quantised([4, 1], [9, 30], torch.float16, torch.int8, TOKEN_HEAD_PAGED)
+    a = batch.arguments(3)
+    got, _ = torch_npu.npu_fused_infer_attention_score_v2(
+        a["query"], a["key"], a["value"], block_table=a["block_table"], block_size=a["block_size"], num_query_heads=HEADS,
+        num_key_value_heads=KV_HEADS, softmax_scale=SCALE, input_layout="TND", sparse_mode=3, actual_seq_qlen=a["actual_seq_lengths"],
+        actual_seq_kvlen=a["actual_seq_lengths_kv"], atten_mask=a["atten_mask"], dequant_scale_key=a["key_antiquant_scale"],
+        dequant_scale_value=a["value_antiquant_scale"], key_quant_mode=5, value_quant_mode=5)
+    check(got, batch.want(3))
+    # Both scales in one tensor, contiguous keys.
+    lengths, width = [9, 30], 30
+    k, v = (floats(2, width, KV_HEADS * DIM, seed=s).mul(20).round().clamp(-127, 127) for s in (1, 2))
+    scales = floats(2, KV_HEADS * DIM, seed=3).abs().add(1).div(64).to(torch.float16)
+    q = floats(2, 1, HEADS * DIM, dtype=torch.float16)
+    got = torch_npu.npu_incre_flash_attention(q.npu(), k.to(torch.int8).npu(), v.to(torch.int8).npu(), antiquant_scale=scales.npu(), num_heads=HEADS,
+                                              num_key_value_heads=KV_HEADS, scale_value=SCALE, input_layout="BSH", actual_seq_lengths=lengths)
+    for i, n in enumerate(lengths):
+        numbers = ((c[i, :n].double() * s.double()).view(n, KV_HEADS, DIM) for c, s in zip((k, v), scales))
+        check(got[i].view(1, HEADS, DIM), reference(q[i].view(1, HEADS, DIM), *numbers))
+
+
+def test_wrong_scales_are_explained():
+    batch = Quantised([2], [9], torch.bfloat16, torch.int8, TOKEN_HEAD_PAGED)
+    a = batch.arguments(3)
+    for change, message in (
+        ({"key_antiquant_scale": None, "value_antiquant_scale": None}, r"key is int8 and there isn't a scale; int8 and float8 need key_antiquant_scale"),
+        ({"key_antiquant_mode": 4}, r"key_antiquant_scale is float32 of shape \[24, 2, 16\]; mode 4 needs float32 \[24, 16\]"),
+        ({"value_antiquant_mode": 0}, r"value_antiquant_scale has shape \[24, 2, 16\]; mode 0 needs \[1\], \[64\], \[2, 32\] or \[2, 1, 32\]"),
+        ({"key_antiquant_mode": 6}, r"the mode of key_antiquant_scale is 6; hostcann has 0 to 5"),
+        ({"key_antiquant_offset": a["key_antiquant_scale"]}, r"argument `key_antiquant_offset` is given"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch_npu.npu_fused_infer_attention_score(**{**a, **change})
+
+
+@pytest.mark.parametrize("codes", CODES)
+@covers("ScatterPaKvCache")
+def test_codes_are_written_to_the_cache(codes):
+    rows = floats(3, KV_HEADS, DIM).to(codes)
+    caches = [torch.zeros(4, 8, KV_HEADS, DIM).to(codes).npu() for _ in range(2)]
+    torch_npu.npu_scatter_pa_kv_cache(rows.npu(), rows.npu(), *caches, torch.tensor([9, -1, 31]).npu(), cache_mode="Norm")
+    for cache in caches:
+        flat = cache.cpu().view(torch.uint8).view(-1, KV_HEADS, DIM)
+        assert torch.equal(flat[9], rows[0].view(torch.uint8)) and torch.equal(flat[31], rows[2].view(torch.uint8))
+        assert flat.ne(0).any(-1).any(-1).sum() == 2
 
 
 # ---- the cache

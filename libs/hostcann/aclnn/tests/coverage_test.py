@@ -1,6 +1,7 @@
 """Every operator of libopapi.so has a test that launches it, and the list of operators is in order."""
 
 import attention_test  # noqa: F401  (importing a test module registers what it covers)
+import compact_test  # noqa: F401
 import foreach_test  # noqa: F401
 import format_test  # noqa: F401
 import fused_test  # noqa: F401

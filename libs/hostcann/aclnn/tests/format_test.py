@@ -97,8 +97,9 @@ def test_an_operator_without_the_format_refuses_it():
 def test_a_weight_that_is_no_multiple_of_the_block(dtype):
     for m, k, n in ((3, 17, 5), (1, 100, 33), (16, 31, 16)):
         a, w = floats(m, k, dtype=dtype), floats(n, k, dtype=dtype, seed=1)
-        nz = torch_npu.npu_format_cast(w.npu(), NZ)
-        assert torch.equal(torch.matmul(a.npu(), nz.t()).cpu(), torch.matmul(a.npu(), w.npu().t()).cpu())
+        want = torch.matmul(a.npu(), w.npu().t()).cpu()
+        assert torch.equal(torch.matmul(a.npu(), torch_npu.npu_format_cast(w.npu(), NZ).t()).cpu(), want)
+        assert torch.equal(torch.matmul(a.npu(), torch_npu.npu_format_cast(w.t().contiguous().npu(), NZ)).cpu(), want), "cast as [k, n]"
 
 
 @pytest.mark.parametrize("part", ("[:16]", "[16:]"))

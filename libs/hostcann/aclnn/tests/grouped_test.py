@@ -54,6 +54,29 @@ def test_int8_with_scales():
         close(grouped(x, [w], scale=[scale.npu()], output_dtype=torch.float16, act_type=act_type), want, ulps=2, absolute=2.0**-23 * 8)
 
 
+@covers("GroupedMatmulV5", "GroupedMatmulWeightNz", "GroupedMatmulSwigluQuantV2")
+def test_int8_groups_of_every_layout_are_exact():
+    """Rows of no group stay as they are; an expert without rows, one row, more rows than a tile."""
+    for k, n in ((64, 32), (100, 96)):
+        x, w = ints(40, k, dtype=torch.int8, low=-128, high=128), ints(4, n, k, dtype=torch.int8, seed=1, low=-128, high=128)
+        ends = torch.tensor([1, 1, 30, 37])
+        exact = torch.cat([x[b:e].long() @ w[i].long().t() for i, (b, e) in enumerate(zip([0, 1, 1, 30], ends.tolist()))])
+        across = w.transpose(1, 2).contiguous().npu()
+        for weight in (w.npu().transpose(1, 2), across, torch_npu.npu_format_cast(across, 29)):
+            got = grouped(x, [weight], group_list=ends.npu(), output_dtype=torch.int32)
+            assert torch.equal(got[:37].long(), exact)
+        scale, token = floats(4, n, seed=2, low=1e-4, high=1e-3), floats(40, seed=3, low=0.5, high=1.5)
+        value = exact.float() * scale[torch.tensor([0] + [2] * 29 + [3] * 7)] * token[:37, None]
+        got = grouped(x, [across], group_list=ends.npu(), scale=[scale.bfloat16().npu()], per_token_scale=[token.npu()], output_dtype=torch.bfloat16)
+        rounded = exact.float() * scale.bfloat16().float()[torch.tensor([0] + [2] * 29 + [3] * 7)] * token[:37, None]
+        assert torch.equal(got[:37], rounded.bfloat16())
+        gated = F.silu(value[:, : n // 2].double()) * value[:, n // 2 :].double()
+        want = gated.abs().amax(-1) / 127
+        y, s = torch_npu.npu_grouped_matmul_swiglu_quant_v2(x.npu(), [across], [scale.npu()], token.npu(), ends.npu(), group_list_type=0)
+        close(s.cpu()[:37], want, ulps=16)
+        near_int8(y[:37], gated / want[:, None])
+
+
 @covers("GroupedMatmulV5")
 def test_int8_pairs_of_expert_and_count():
     x, w = ints(20, 32, dtype=torch.int8), ints(4, 32, 16, dtype=torch.int8, seed=1)
@@ -96,9 +119,12 @@ def test_floats_in_other_shapes(dtype):
     x, w = floats(20, 32, dtype=dtype), floats(4, 32, 24, dtype=dtype, seed=1)
     slack = 34 * 2.0**-23 * by_group(x.abs(), w.abs())
     want = by_group(x, w)
-    close(grouped(x, [torch_npu.npu_format_cast(w.npu(), 29)]), want, absolute=slack)
+    plain = grouped(x, [w])
+    close(plain, want, absolute=slack)
+    assert torch.equal(grouped(x, [torch_npu.npu_format_cast(w.npu(), 29)]), plain), "the layout of the weight changes nothing"
     nz = torch_npu.npu_format_cast(w.transpose(1, 2).contiguous().npu(), 29).transpose(1, 2)
-    close(grouped(x, [nz]), want, absolute=slack)
+    assert torch.equal(grouped(x, [nz]), plain)
+    assert torch.equal(grouped(x, [torch_npu.npu_format_cast(each.npu(), 29) for each in w]), plain), "nor do tensors of their own"
     close(grouped(x, [w], act_type=5), F.silu(want), ulps=2, absolute=2 * slack)
     parts = [x[begin:end].npu() for begin, end in SPANS if end > begin]
     weights = [w[e].npu() for e in (0, 2, 3)]

@@ -83,6 +83,59 @@ def test_product_of_int8():
     assert ((rounded.view(torch.int32) & 0x1FFF) == 0).all() and ((rounded / scale - 1).abs() <= 2.0**-11).all()  # 10 bits of mantissa
 
 
+def int8_rows(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Dynamic quantisation of fp32 rows, each operation rounded once."""
+    scale = value.abs().amax(-1) / 127
+    codes = (value / scale[..., None]).round().clamp(-128, 127)
+    return torch.where(codes.isnan(), 0, codes).to(torch.int8), scale
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@covers("DynamicQuantV2")
+def test_dynamic_quantisation_bit_for_bit(dtype):
+    for rows, cols in ((1, 7), (5, 33), (300, 576)):
+        x, smooth = floats(rows, cols, dtype=dtype), floats(cols, dtype=dtype, seed=1)
+        x[0, 3:] = 0
+        x[-1, 0] = float("nan")
+        for s in (None, smooth):
+            y, scale = torch_npu.npu_dynamic_quant(x.npu(), smooth_scales=None if s is None else s.npu())
+            want, want_scale = int8_rows(x.float() if s is None else x.float() * s.float())
+            assert torch.equal(y.cpu(), want) and torch.equal(scale.cpu().nan_to_num(-1), want_scale.nan_to_num(-1))
+
+
+@pytest.mark.parametrize("m", [1, 3, 13, 60])
+@covers("QuantMatmulV5", "QuantMatmulWeightNz")
+def test_int8_weights_of_every_layout_give_exact_sums(m):
+    for k, n in ((64, 32), (70, 45), (520, 100)):
+        a, w = ints(m, k, dtype=torch.int8, low=-128, high=128), ints(n, k, dtype=torch.int8, seed=1, low=-128, high=128)
+        scale, token = floats(n, seed=2, low=1e-4, high=1e-3), floats(m, seed=3, low=0.5, high=1.5)
+        exact = a.long() @ w.long().t()
+        want = (exact.float() * scale * token[:, None]).bfloat16()
+        across = w.t().contiguous().npu()
+        for weight in (w.npu().t(), across, torch_npu.npu_format_cast(w.npu(), 29).t(), torch_npu.npu_format_cast(across, 29)):
+            got = torch_npu.npu_quant_matmul(a.npu(), weight, scale.npu(), pertoken_scale=token.npu(), output_dtype=torch.bfloat16)
+            assert torch.equal(got.cpu(), want)
+            got = torch_npu.npu_quant_matmul(a.npu(), weight, scale.npu(), output_dtype=torch.int32)
+            assert torch.equal(got.cpu().long(), exact)
+
+
+@covers("DynamicQuantV2", "QuantMatmulV5")
+def test_a_replayed_graph_quantises_what_is_there_now():
+    x, w, scale = torch.zeros(3, 64, dtype=torch.bfloat16, device="npu"), ints(32, 64, dtype=torch.int8).npu(), floats(32, low=1e-3, high=1e-2).npu()
+
+    def layer():
+        y, token = torch_npu.npu_dynamic_quant(x)
+        return torch_npu.npu_quant_matmul(y, w.t(), scale, pertoken_scale=token, output_dtype=torch.bfloat16)
+
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        out = layer()
+    for seed in range(3):
+        x.copy_(floats(3, 64, dtype=torch.bfloat16, seed=seed))
+        graph.replay()
+        assert torch.equal(out.cpu(), layer().cpu())
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @covers("WeightQuantBatchMatmulV2", "WeightQuantBatchMatmulV3")
 def test_product_with_int8_weights(dtype):

@@ -29,8 +29,13 @@ def test_import_torch_npu_first_works_too():
 
 
 def test_the_operator_library_is_found():
-    result = run("import torch; x = torch.ones(3, device='npu'); print((x + x).sum().item())")
-    assert result.stdout.split() == ["6.0"], result.stderr
+    code = "import glob, torch; x = torch.ones(3, device='npu'); print((x + x).sum().item()); "
+    code += "print(*[open(path).read().strip() for path in glob.glob('/proc/self/task/*/comm')])"
+    result = run(code)
+    value, *threads = result.stdout.split()
+    assert value == "6.0", result.stderr
+    # Nor is there a thread of torch_npu's that polls.
+    assert "jumar-s0" in threads and "release_thread" not in threads
 
 
 def test_the_variables_name_the_tree_once_torch_is_imported():
@@ -38,17 +43,9 @@ def test_the_variables_name_the_tree_once_torch_is_imported():
     assert run(code).stdout.split() == ["None", probe.TOOLKIT]
 
 
-def threads_of_a_process_with_a_tensor(**environ):
-    code = "import glob, torch; torch.ones(3, device='npu').sum().item(); "
-    code += "print([open(path).read().strip() for path in glob.glob('/proc/self/task/*/comm')])"
-    result = run(code, **environ)
-    assert "jumar-s0" in result.stdout, result.stderr
-    return result.stdout
-
-
-def test_no_thread_of_torch_npu_polls():
-    assert "release_thread" not in threads_of_a_process_with_a_tensor()
-    assert "release_thread" in threads_of_a_process_with_a_tensor(TASK_QUEUE_ENABLE="1")  # who sets it has it
+def test_who_wants_torch_npus_queue_keeps_it():
+    result = run("import os, torch; print(os.environ['TASK_QUEUE_ENABLE'])", TASK_QUEUE_ENABLE="1")
+    assert result.stdout.split() == ["1"], result.stderr
 
 
 def test_the_hook_leaves_when_it_is_done():

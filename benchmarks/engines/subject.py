@@ -1,16 +1,24 @@
-"""An engine in another process (engine.py), as an object."""
+"""An engine in another process, as an object. It runs one of the programs of this folder and talks to it by lines of JSON:
+
+    argv:   the file descriptor to answer on, and settings as JSON
+    it says {"ready": seconds of start-up, ...} about itself
+    stdin:  {"text": a prompt, "output": tokens}           -> {"text": its greedy completion, "tokens": its tokens}
+            {"requests": n, "input": tokens, "output": tokens, "seed": s}  -> {"seconds": wall time}
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-ENGINE = Path(__file__).with_name("engine.py")
+VLLM = Path(__file__).with_name("vllm_engine.py")  # settings: arguments of vllm.LLM
+LLAMA = Path(__file__).with_name("llama_engine.py")  # settings: see there
 
 
 class SubjectError(RuntimeError):
@@ -20,13 +28,15 @@ class SubjectError(RuntimeError):
 class Subject:
     """Starts an engine; use as a context manager, so that its process ends with the block."""
 
-    def __init__(self, name: str, python: list[str], environment: dict[str, str], llm: dict[str, Any], log: Path) -> None:
+    def __init__(
+        self, name: str, python: list[str], environment: dict[str, str], settings: dict[str, Any], log: Path, program: Path = VLLM
+    ) -> None:
         self.name = name
         self.log = log
         read_end, write_end = os.pipe()
         with log.open("w") as log_file:
             self._process = subprocess.Popen(
-                [*python, str(ENGINE), str(write_end), json.dumps(llm)],
+                [*python, str(program), str(write_end), json.dumps(settings)],
                 env={**os.environ, **environment},
                 stdin=subprocess.PIPE,
                 stdout=log_file,
@@ -78,3 +88,11 @@ def own_python() -> tuple[list[str], dict[str, str]]:
     """This interpreter with this program's sys.path, and the environment to run it in."""
     options = ["-P"] * sys.flags.safe_path + ["-s"] * sys.flags.no_user_site
     return [sys.executable, *options], {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def processor() -> str:
+    """The name of this machine's processor, for the title of a report."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()

@@ -1,9 +1,4 @@
-"""One engine under measurement, in a process and a Python environment of its own. compare.py talks to it by lines of JSON:
-
-    argv:   the file descriptor to answer on, and {arguments of vllm.LLM}
-    it says {"ready": seconds of start-up, "version": of vLLM, "device": its name}
-    stdin:  {"text": a prompt}                          -> {"text": its greedy completion}
-            {"requests": n, "input": tokens, "output": tokens, "seed": s}  -> {"seconds": wall time}
+"""vLLM as an engine under measurement; subject.py says what is read and written. Settings: arguments of vllm.LLM.
 
 It imports nothing of ours: the same file runs on vLLM's CPU backend and on Jumar.
 """
@@ -40,8 +35,9 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "text" in request:
-            output = llm.generate([request["text"]], SamplingParams(temperature=0, max_tokens=8), use_tqdm=False)
-            answer(text=output[0].outputs[0].text)
+            sampling = SamplingParams(temperature=0, max_tokens=request["output"])
+            completion = llm.generate([request["text"]], sampling, use_tqdm=False)[0].outputs[0]
+            answer(text=completion.text, tokens=list(completion.token_ids))
             continue
         choose = random.Random(request["seed"])
         prompts = [

@@ -1,0 +1,1 @@
+"""Engines under measurement, each in a process and a Python environment of its own."""

@@ -1,0 +1,1 @@
+"""Quantised inference beside bf16, the machine, llama.cpp and vLLM's CPU backend."""
