@@ -10,7 +10,13 @@ HERE = Path(__file__).parent
 
 
 def run(program: str, request: dict | list, out: Path, **variables: str) -> dict | list:
-    """What `program`, generate.py, reference.py or sleep.py, writes to `out` when it reads `request`."""
+    """The JSON that `program` writes to `out` when it reads `request`."""
+    execute(program, request, out, **variables)
+    return json.loads(out.read_text())
+
+
+def execute(program: str, request: dict | list, out: Path, **variables: str) -> None:
+    """Runs `program`, which writes to `out` what it makes of `request`."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JUMAR_HBM_BYTES": "3GiB", **variables}
     options = ["-P"] * sys.flags.safe_path + ["-s"] * sys.flags.no_user_site
     done = subprocess.run(
@@ -22,4 +28,3 @@ def run(program: str, request: dict | list, out: Path, **variables: str) -> dict
         text=True,
     )
     assert done.returncode == 0, done.stdout[-8000:]
-    return json.loads(out.read_text())

@@ -9,10 +9,11 @@ and reads a list of stages from the file that the first argument names: each has
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
+
+from tests import engines  # noqa: F401  (sets the environment)
 
 
 def touch_cache(worker) -> None:
@@ -34,9 +35,6 @@ def memory(llm) -> list[dict]:
 
 
 def main(out: str) -> None:
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ["VLLM_NO_USAGE_STATS"] = "1"
-    os.environ["HF_HUB_OFFLINE"] = "1"
     from vllm import LLM, SamplingParams
 
     request = json.load(sys.stdin)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.quant import gguf_file
+from serving.checkpoint import read_json, read_safetensors_header
 
 
 class CacheError(RuntimeError):
@@ -28,6 +28,7 @@ class Format:
         share: goal of single-stream decode, as a share of what reading the weights at the memory's bandwidth allows.
         gguf: (format of the layers, of the embedding) of llama.cpp's files with about the same bits; the first is the one of the goal.
         vllm_cpu: goal against vLLM's CPU backend on the same checkpoint.
+        chip: what the simulated device says it is, where the default one lacks the format.
     """
 
     name: str
@@ -36,7 +37,10 @@ class Format:
     share: float | None = None
     gguf: tuple[tuple[str, str], ...] = ()
     vllm_cpu: float | None = None
+    chip: str = ""
 
+
+_CHIP_WITH_FP8 = "Ascend950PR"
 
 # The quantiser leaves the embedding, which is the default model's output layer too, in 16 bits; so do the first files of llama.cpp.
 # Its usual files have 8 bits there: they read less, and compute something else.
@@ -44,10 +48,10 @@ FORMATS = (
     Format("bf16", share=0.8, gguf=(("F16", "F16"), ("BF16", "BF16"))),
     Format("w8a8", "w8a8", times_bf16=1.6, gguf=(("Q8_0", "F16"), ("Q8_0", "Q8_0")), vllm_cpu=2.0),
     Format("w8a16", "w8a16"),
-    Format("fp8", "fp8"),
-    Format("fp8_block", "fp8_block"),
+    Format("fp8", "fp8", chip=_CHIP_WITH_FP8),
+    Format("fp8_block", "fp8_block", chip=_CHIP_WITH_FP8),
     Format("w4a16", "w4a16", times_bf16=2.4, gguf=(("Q4_0", "F16"), ("Q4_0", "Q8_0"))),
-    Format("mxfp8", "mxfp8"),
+    Format("mxfp8", "mxfp8", chip=_CHIP_WITH_FP8),
 )
 NAMES = tuple(format.name for format in FORMATS)
 LLAMA_GOAL = 1.0
@@ -105,13 +109,11 @@ class Cache:
 
 def weight_bytes(checkpoint: Path) -> int:
     """Bytes of weights that a decode step reads: all tensors, but of an embedding that isn't the output layer next to nothing."""
-    config = json.loads((checkpoint / "config.json").read_text())
+    config = read_json(checkpoint / "config.json")
     total = 0
     for file in checkpoint.glob("*.safetensors"):
-        with file.open("rb") as data:
-            header = json.loads(data.read(int.from_bytes(data.read(8), "little")))
-        for name, tensor in header.items():
-            if name == "__metadata__" or (name.endswith("embed_tokens.weight") and not config.get("tie_word_embeddings")):
+        for name, tensor in read_safetensors_header(file).items():
+            if name.endswith("embed_tokens.weight") and not config.get("tie_word_embeddings"):
                 continue
             begin, end = tensor["data_offsets"]
             total += end - begin

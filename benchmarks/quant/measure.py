@@ -8,48 +8,12 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+
+from benchmarks.engines.probe import Engine
 
 DECODE, PREFILL = "decode, 1 stream", "prefill of 512"
 UNIT = "tok/s"
 _PROMPT, _PREFILL = 8, 512
-
-PROBE_PROMPT, PROBE_TOKENS = "The capital of France is", 8
-PROBE_ANSWER = "Paris"
-
-
-class Engine(Protocol):
-    name: str
-
-    def ask(self, **request: Any) -> dict[str, Any]: ...
-
-
-class NonsenseError(RuntimeError):
-    """An engine's text is not what any working model says; its speed would mean nothing."""
-
-
-def check_text(engine: Engine) -> tuple[str, list[int]]:
-    """What the engine continues the probe with, and the tokens.
-
-    Raises:
-        NonsenseError: if it isn't what any working model says.
-    """
-    answer = engine.ask(text=PROBE_PROMPT, output=PROBE_TOKENS)
-    if PROBE_ANSWER not in answer["text"]:
-        raise NonsenseError(f"{engine.name} continues {PROBE_PROMPT!r} with {answer['text']!r}, without {PROBE_ANSWER!r}")
-    return answer["text"], answer["tokens"]
-
-
-def check_agreement(one: Engine, other: Engine) -> str:
-    """The text that both engines make of the probe.
-
-    Raises:
-        NonsenseError: if they don't agree: they don't run the same model.
-    """
-    (text, tokens), (other_text, other_tokens) = check_text(one), check_text(other)
-    if tokens != other_tokens:
-        raise NonsenseError(f"{one.name} continues {PROBE_PROMPT!r} with {text!r}, and {other.name} with {other_text!r}")
-    return text
 
 
 def decode_rate(engine: Engine, tokens: int, seed: int) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from benchmarks.engines import probe
 from benchmarks.quant import formats, gguf_file, measure, rows
 from benchmarks.quant.rows import Row
 
@@ -81,11 +82,11 @@ def test_every_round_has_all_engines_and_the_machine_and_the_first_is_not_counte
 
 
 def test_engines_of_another_model_are_refused() -> None:
-    with pytest.raises(measure.NonsenseError, match="x continues .* with 'zzz', without 'Paris'"):
-        measure.check_text(FakeEngine("x", text="zzz"))
-    assert measure.check_agreement(FakeEngine("x"), FakeEngine("y")) == " Paris."
-    with pytest.raises(measure.NonsenseError, match="x continues .*, and y with"):
-        measure.check_agreement(FakeEngine("x"), FakeEngine("y", text=" Paris!", tokens=[2]))
+    with pytest.raises(probe.NonsenseError, match="x continues .* with 'zzz', without 'Paris'"):
+        probe.check_text(FakeEngine("x", text="zzz"))
+    assert probe.check_agreement(FakeEngine("x"), FakeEngine("y")) == " Paris."
+    with pytest.raises(probe.NonsenseError, match="x continues .*, and y with"):
+        probe.check_agreement(FakeEngine("x"), FakeEngine("y", text=" Paris!", tokens=[2]))
 
 
 ROWS = [

@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+
+from benchmarks.engines.probe import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +35,6 @@ LOADS = (
     Load("prefill of 512", requests=1, input=512, output=1, goal=1.3, counts="input"),
 )
 SAME_DTYPE_GOAL = 6.0  # bf16 against bf16, for every load
-
-PROBE_PROMPT, PROBE_ANSWER = "The capital of France is", "Paris"
-
-
-class Engine(Protocol):
-    name: str
-
-    def ask(self, **request: Any) -> dict[str, Any]: ...
-
-
-class NonsenseError(RuntimeError):
-    """An engine's text is not what any working model says; its speed would mean nothing."""
-
-
-def check_text(engine: Engine) -> str:
-    text = engine.ask(text=PROBE_PROMPT, output=8)["text"]
-    if PROBE_ANSWER not in text:
-        raise NonsenseError(f"{engine.name} continues {PROBE_PROMPT!r} with {text!r}, without {PROBE_ANSWER!r}")
-    return text
-
 
 Rates = dict[str, dict[str, list[float]]]  # load -> engine -> tokens per second, one for each round
 

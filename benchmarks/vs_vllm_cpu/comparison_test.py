@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.engines import probe
 from benchmarks.vs_vllm_cpu import comparison
 
 
@@ -17,7 +18,7 @@ class FakeEngine:
 
     def ask(self, **request):
         if "text" in request:
-            return {"text": self._text}
+            return {"text": self._text, "tokens": [1]}
         self._asked.append(self.name)
         tokens = request["output"] if request["output"] > 1 else request["input"]
         return {"seconds": request["requests"] * tokens * self._cost}
@@ -43,8 +44,8 @@ def test_each_round_begins_with_another_engine_and_the_first_is_not_counted() ->
 
 
 def test_an_engine_that_talks_nonsense_is_refused() -> None:
-    with pytest.raises(comparison.NonsenseError, match="x continues .* with 'zzz'"):
-        comparison.check_text(FakeEngine("x", 1, [], text="zzz"))
+    with pytest.raises(probe.NonsenseError, match="x continues .* with 'zzz'"):
+        probe.check_text(FakeEngine("x", 1, [], text="zzz"))
 
 
 def test_plot_is_an_svg(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from absl import app, flags
 
+from benchmarks.engines import probe
 from benchmarks.engines.subject import Subject, SubjectError, own_python, processor
 from benchmarks.vs_vllm_cpu import comparison
 from serving import default_model
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> None:
                 )
             )
         for engine in engines:
-            text = comparison.check_text(engine)
+            text, _ = probe.check_text(engine)
             print(f"{engine.name}: vLLM {engine.about['version']} on {engine.about['device']}, "
                   f"ready in {engine.about['ready']:.1f} s, says {text!r}", flush=True)
         rates = comparison.measure(engines, FLAGS.rounds, progress=lambda line: print(line, flush=True))
@@ -101,5 +102,5 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     try:
         app.run(main)
-    except (SubjectError, comparison.NonsenseError) as error:
+    except (SubjectError, probe.NonsenseError) as error:
         sys.exit(f"vs_vllm_cpu: {error}")

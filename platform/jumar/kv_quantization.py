@@ -76,9 +76,8 @@ def check(kv_cache_dtype: str | None, config: VllmConfig | None) -> None:
         return
     from vllm.platforms import current_platform
 
-    options = config.additional_config if config is not None else None
-    asked = isinstance(options, dict) and bool(options.get(formats.OPTION))
-    said = refusal(kv_cache_dtype, current_platform.get_device_name(), asked and probe.choose_backend().is_fallback)
+    emulate = formats.asks_for_emulation(config) and probe.choose_backend().is_fallback
+    said = refusal(kv_cache_dtype, current_platform.get_device_name(), emulate)
     if said is not None:
         raise ValueError(said)
 

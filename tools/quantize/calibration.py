@@ -49,10 +49,10 @@ def read_text(path: Path) -> str:
 
 
 class Inputs:
-    """What a linear layer saw: the Hessian of its squared error, the greatest input, and some of the inputs themselves."""
+    """What a linear layer saw: the greatest input, some of the inputs themselves, and, for GPTQ, the Hessian of its squared error."""
 
-    def __init__(self, columns: int, rows: int) -> None:
-        self.hessian = torch.zeros(columns, columns, dtype=torch.float32)
+    def __init__(self, columns: int, rows: int, with_hessian: bool) -> None:
+        self.hessian = torch.zeros(columns, columns, dtype=torch.float32) if with_hessian else None
         self.absmax = torch.zeros(())
         self.kept: list[torch.Tensor] = []
         self._step = max(1, rows // KEPT_ROWS)
@@ -61,7 +61,8 @@ class Inputs:
     def add(self, inputs: torch.Tensor) -> None:
         """inputs: [..., columns]."""
         flat = inputs.reshape(-1, inputs.shape[-1]).float()
-        self.hessian.addmm_(flat.T, flat)
+        if self.hessian is not None:
+            self.hessian.addmm_(flat.T, flat)
         self.absmax = torch.maximum(self.absmax, flat.abs().max())
         first = -self._seen % self._step
         self.kept.append(flat[first :: self._step].clone())
@@ -85,8 +86,9 @@ class LayerRunner:
     Memory: the model as it was loaded, one layer in float32, and the hidden states of all the rows.
     """
 
-    def __init__(self, model: torch.nn.Module, rows: torch.Tensor) -> None:
+    def __init__(self, model: torch.nn.Module, rows: torch.Tensor, with_hessians: bool) -> None:
         self._model = model
+        self._with_hessians = with_hessians
         decoder = model.get_decoder()
         lists = [(name, module) for name, module in decoder.named_modules() if isinstance(module, torch.nn.ModuleList)]
         if not lists:
@@ -120,6 +122,9 @@ class LayerRunner:
         # The final norm's input isn't needed, its module is: the output layer's inputs come from it.
         self._norm = getattr(decoder, "norm", None)
 
+    def _inputs(self, columns: int) -> Inputs:
+        return Inputs(columns, self.hidden.shape[0] * self.hidden.shape[1], self._with_hessians)
+
     @property
     def batches(self) -> int:
         return -(-self.hidden.shape[0] // _BATCH)
@@ -143,7 +148,7 @@ class LayerRunner:
         for name, module in layer.named_modules():
             full = f"{self.prefix}.{index}.{name}"
             if full in names:
-                seen[full] = Inputs(module.in_features, self.hidden.shape[0] * self.hidden.shape[1])
+                seen[full] = self._inputs(module.in_features)
                 handles.append(module.register_forward_pre_hook(lambda _, inputs, to=seen[full]: to.add(inputs[0])))
         outputs = self.outputs(index, tick)
         for handle in handles:
@@ -162,7 +167,7 @@ class LayerRunner:
     @torch.no_grad()
     def observe_output_layer(self) -> Inputs:
         """The inputs of the output layer, once every layer has been advanced over."""
-        inputs = Inputs(self.hidden.shape[2], self.hidden.shape[0] * self.hidden.shape[1])
+        inputs = self._inputs(self.hidden.shape[2])
         for row in range(self.hidden.shape[0]):
             hidden = self.hidden[row : row + 1]
             inputs.add(self._norm.float()(hidden) if self._norm is not None else hidden)

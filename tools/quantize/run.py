@@ -16,7 +16,7 @@ from tools.quantize import calibration, layers, report, schemes
 from tools.quantize.calibration import Inputs, LayerRunner
 from tools.quantize.layers import LayerError, Quantised
 from tools.quantize.schemes import Scheme
-from tools.quantize.source import Source
+from tools.quantize.source import ROUTER, Source
 from tools.quantize.writer import LIBRARY, CheckpointWriter
 
 SAMPLES = 32  # where calibration decides about codes or scales
@@ -60,7 +60,7 @@ class _Work:
 def _choose(source: Source, options: Options) -> tuple[list[str], list[str]]:
     """The layers to quantise, and the linear layers that stay."""
     names, others = source.linear_layers()
-    heads = [name for name in others if not _is_router(name)]
+    heads = [name for name in others if not ROUTER.search(name)]
     if options.lm_head:
         stored = [name for name in heads if f"{name}.weight" in source.files]
         if not stored:
@@ -81,12 +81,6 @@ def _choose(source: Source, options: Options) -> tuple[list[str], list[str]]:
     return names, others
 
 
-def _is_router(name: str) -> bool:
-    from tools.quantize.source import ROUTER
-
-    return ROUTER.search(name) is not None
-
-
 def _calibrate(source: Source, options: Options, samples: int, work: _Work, progress: Progress) -> None:
     """Quantises every layer that the calibration reaches, in order."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(source.folder, local_files_only=True)
@@ -94,10 +88,10 @@ def _calibrate(source: Source, options: Options, samples: int, work: _Work, prog
     text = calibration.read_text(options.calibration_text)
     rows = calibration.token_rows(tokenizer, text, samples, options.length)
     model = source.load_model()
-    runner = LayerRunner(model, rows)
-    wanted = set(work.names)
     # Only rounding that makes up for errors gains from inputs that have the errors of the layers before.
     feed_errors = work.scheme.rounding == "gptq"
+    runner = LayerRunner(model, rows, with_hessians=feed_errors)
+    wanted = set(work.names)
     tick = progress.start("calibrating", len(runner.layers) * runner.batches * (2 if feed_errors else 1))
     for index in range(len(runner.layers)):
         seen, outputs = runner.observe(index, wanted, tick)

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <type_traits>
 
+#include "libs/quant/scratch_buffer.h"
 #include "libs/tiling/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,17 +35,8 @@ struct Scratch {
 };
 
 float* GrowOnlyBuffer(int64_t floats) {
-  struct Free {
-    void operator()(float* p) const { std::free(p); }
-  };
-  static thread_local std::unique_ptr<float, Free> buffer;
-  static thread_local int64_t capacity = 0;
-  if (capacity < floats) {
-    capacity = (floats + 15) / 16 * 16;
-    buffer.reset();
-    buffer.reset(static_cast<float*>(std::aligned_alloc(64, capacity * sizeof(float))));
-  }
-  return buffer.get();
+  static thread_local quant::ScratchBuffer buffer;
+  return reinterpret_cast<float*>(buffer.Get(floats * static_cast<int64_t>(sizeof(float))));
 }
 
 int64_t QueryOffset(const RowTile& tile, int64_t group, int64_t row, int64_t token_stride, int64_t head_stride) {

@@ -46,31 +46,16 @@ template <int kRows>
 HWY_NOINLINE void Tile(const char* HWY_RESTRICT a, int64_t a_stride, const int32_t* HWY_RESTRICT panel, int64_t steps, int32_t* HWY_RESTRICT sums) {
   const DI di;
   VI sum[kRows][kTileVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = hn::Load(di, sums + i * kColumns + v * kLanes);
-  }
+  LoadSums(sums, sum);
   for (int64_t step = 0; step < steps; ++step) {
     VI weights[kTileVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kTileVectors; ++v) weights[v] = hn::Load(di, panel + v * kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      int32_t lane;
-      std::memcpy(&lane, a + i * a_stride, sizeof(lane));
-      const VI activations = hn::Set(di, lane);
-#pragma GCC unroll 16
-      for (int v = 0; v < kTileVectors; ++v) sum[i][v] = MultiplyAdd(activations, weights[v], sum[i][v]);
-    }
+    AddStep(a, a_stride, weights, sum);
     a += sizeof(int32_t);
     panel += kColumns;
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kTileVectors; ++v) hn::Store(sum[i][v], di, sums + i * kColumns + v * kLanes);
-  }
+  StoreSums(sum, sums);
 }
 
 using TileFunction = void (*)(const char*, int64_t, const int32_t*, int64_t, int32_t*);

@@ -30,38 +30,53 @@ HWY_INLINE VI MultiplyAdd(VI a, VI w, VI sum) {
   }
 }
 
-// FRACTAL_NZ of [k, n]: a lane of a sum is a column, as in a panel. `w` is where the stripe begins; sums: [kRows][kColumns], added to.
-template <int kRows>
-HWY_NOINLINE void StreamStripe(const char* HWY_RESTRICT a, int64_t a_stride, const int8_t* HWY_RESTRICT w, int64_t steps, int32_t* HWY_RESTRICT sums) {
-  const DI di;
-  VI sum[kRows][kStripeVectors];
+// The sums of kRows rows by kVectors vectors of columns, in registers while steps of weights go over them.
+template <int kRows, int kVectors>
+HWY_INLINE void LoadSums(const int32_t* HWY_RESTRICT sums, VI (&sum)[kRows][kVectors]) {
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 16
-    for (int v = 0; v < kStripeVectors; ++v) sum[i][v] = hn::Load(di, sums + i * kColumns + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Load(DI(), sums + i * kColumns + v * kLanes);
   }
+}
+template <int kRows, int kVectors>
+HWY_INLINE void StoreSums(const VI (&sum)[kRows][kVectors], int32_t* HWY_RESTRICT sums) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[i][v], DI(), sums + i * kColumns + v * kLanes);
+  }
+}
+
+// One step: a lane of activations of each row (a_stride bytes apart) times the vectors of weights.
+template <int kRows, int kVectors>
+HWY_INLINE void AddStep(const char* HWY_RESTRICT a, int64_t a_stride, const VI (&weights)[kVectors], VI (&sum)[kRows][kVectors]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    int32_t lane;
+    std::memcpy(&lane, a + i * a_stride, sizeof(lane));
+    const VI activations = hn::Set(DI(), lane);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = MultiplyAdd(activations, weights[v], sum[i][v]);
+  }
+}
+
+// FRACTAL_NZ of [k, n]: a lane of a sum is a column, as in a panel. `w` is where the stripe begins; sums: [kRows][kColumns], added to.
+template <int kRows>
+HWY_NOINLINE void StreamStripe(const char* HWY_RESTRICT a, int64_t a_stride, const int8_t* HWY_RESTRICT w, int64_t steps, int32_t* HWY_RESTRICT sums) {
+  VI sum[kRows][kStripeVectors];
+  LoadSums(sums, sum);
   for (int64_t step = 0; step < steps; ++step) {
     const int8_t* rows[kPerLane];
     for (int i = 0; i < kPerLane; ++i) rows[i] = w + i * kColumns;
     PrefetchStep(w);
     VI weights[kStripeVectors];
     LoadStep(rows, weights);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      int32_t lane;
-      std::memcpy(&lane, a + i * a_stride, sizeof(lane));
-      const VI activations = hn::Set(di, lane);
-#pragma GCC unroll 16
-      for (int v = 0; v < kStripeVectors; ++v) sum[i][v] = MultiplyAdd(activations, weights[v], sum[i][v]);
-    }
+    AddStep(a, a_stride, weights, sum);
     a += sizeof(int32_t);
     w += kPerLane * kColumns;
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kStripeVectors; ++v) hn::Store(sum[i][v], di, sums + i * kColumns + v * kLanes);
-  }
+  StoreSums(sum, sums);
 }
 inline constexpr int kStreamStripeRows = kLanes == 16 ? 12 : 2;
 

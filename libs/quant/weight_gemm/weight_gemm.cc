@@ -1,10 +1,9 @@
 #include "libs/quant/weight_gemm/weight_gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "libs/quant/scratch_buffer.h"
 #include "libs/quant/weight_gemm/weight_kernel.h"
 
 namespace jumar::quant {
@@ -74,22 +73,6 @@ absl::Status Check(const WeightGemmArgs& args) {
   return Invalid("unknown layout ", static_cast<int>(args.layout));
 }
 
-// Grows, never shrinks: no allocation in steady state. 64-byte aligned.
-char* Scratch(int64_t bytes) {
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
-  };
-  static thread_local std::unique_ptr<char, Free> buffer;
-  static thread_local int64_t capacity = 0;
-  if (capacity < bytes) {
-    buffer.reset();
-    capacity = (bytes + 4095) / 4096 * 4096;
-    buffer.reset(static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>(capacity))));
-    if (buffer == nullptr) capacity = 0;
-  }
-  return buffer.get();
-}
-
 constexpr int64_t kSecondLevelBytes = 384 * 1024;  // of packed activations that a range of panels reads again and again
 constexpr double kRangeNanoseconds = 10'000;       // work that is worth handing to another thread
 
@@ -109,8 +92,9 @@ WeightPlan Plan(const WeightGemmArgs& args) {
 absl::Status Run(const WeightGemmArgs& args, const WeightPlan& plan, int64_t begin, int64_t end, tiling::Executor& executor) {
   const int64_t width = args.epilogue == Epilogue::kSwiGlu ? args.n / 2 : args.n, m = end - begin;
   if (m == 0 || width == 0) return absl::OkStatus();
+  static thread_local ScratchBuffer scratch;
   int64_t bytes;
-  char* packed = __builtin_mul_overflow(m, plan.row_bytes, &bytes) ? nullptr : Scratch(bytes);
+  char* packed = __builtin_mul_overflow(m, plan.row_bytes, &bytes) ? nullptr : scratch.Get(bytes);
   if (packed == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("weight_gemm: no memory for ", m, " packed rows of ", plan.row_bytes, " bytes"));
   }

@@ -7,11 +7,16 @@ model's dtype when they are loaded, and activations are rounded through the form
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
 from jumar.quantization import chips
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 logger = init_logger("vllm.jumar.quantization")
 
@@ -62,13 +67,10 @@ def chips_with(fmt: str, weight_only: bool = False) -> str:
     return " or ".join(families)
 
 
-def may_emulate() -> bool:
+def asks_for_emulation(config: VllmConfig | None) -> bool:
     """Whether the user asked for emulation."""
-    from vllm.config import get_current_vllm_config_or_none
-
-    config = get_current_vllm_config_or_none()
-    options = (config.additional_config if config is not None else None) or {}
-    return bool(options.get(OPTION)) if isinstance(options, dict) else False
+    options = config.additional_config if config is not None else None
+    return isinstance(options, dict) and bool(options.get(OPTION))
 
 
 def is_emulated(fmt: str, weight_only: bool = False) -> bool:
@@ -80,7 +82,9 @@ def is_emulated(fmt: str, weight_only: bool = False) -> bool:
     chip = _chip()
     if not lacks(chip, fmt, weight_only):
         return False
-    if not may_emulate():
+    from vllm.config import get_current_vllm_config_or_none
+
+    if not asks_for_emulation(get_current_vllm_config_or_none()):
         what = "weights need" if weight_only else "needs"
         raise FormatError(
             f"{TITLES[fmt]} {what} {chips_with(fmt, weight_only)}; this is {chip}: use {ALTERNATIVES[fmt]}, or "

@@ -36,7 +36,7 @@ def test_refused_with_the_alternative(monkeypatch):
         "FP8 needs Ascend950; this is Ascend910B2: use an INT8 W8A8 checkpoint (w8a8), or --additional-config "
         "'{\"emulate_formats\": true}' to run it emulated"
     )
-    monkeypatch.setattr(formats, "may_emulate", lambda: True)
+    monkeypatch.setattr(formats, "asks_for_emulation", lambda config: True)
     assert formats.is_emulated("fp8") and not formats.is_emulated("int8")
 
 

@@ -10,6 +10,31 @@ from jumar.quantization.layout import per_channel, put, to_nz
 INT8_MIN, INT8_MAX = -128, 127
 
 
+def multiply_dynamic(
+    x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """x [m, k], rounded by a scale of each row, times an int8 weight [k, n] with scales [n]; in x's dtype."""
+    import torch_npu
+
+    codes, token_scale = torch_npu.npu_dynamic_quant(x)
+    return torch_npu.npu_quant_matmul(codes, weight, scale, pertoken_scale=token_scale, bias=bias, output_dtype=x.dtype)
+
+
+def multiply_static(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    zero_point: torch.Tensor | None,
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """x [m, k], rounded by one scale and zero point, times an int8 weight [k, n] plus an int32 bias [n], times ``scale`` [n]."""
+    import torch_npu
+
+    codes = torch_npu.npu_quantize(x, x_scale, zero_point, torch.qint8, -1, True)
+    return torch_npu.npu_quant_matmul(codes, weight, scale, bias=bias, output_dtype=x.dtype)
+
+
 class AscendInt8LinearKernel(Int8ScaledMMLinearKernel):
     """``x_q = round(x / s_x) + z``; ``y = s_x s_w (x_q - z) w_q + bias``.
 
@@ -66,18 +91,12 @@ class AscendInt8LinearKernel(Int8ScaledMMLinearKernel):
     def apply_weights(
         self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
-        import torch_npu
-
         weight, scale, x_scale, zero_point, adjustment = self._get_layer_params(layer)
         rows = x.reshape(-1, x.shape[-1])
         if x_scale is None:
-            rows, token_scale = torch_npu.npu_dynamic_quant(rows)
-            y = torch_npu.npu_quant_matmul(
-                rows, weight, scale, pertoken_scale=token_scale, bias=bias, output_dtype=x.dtype
-            )
+            y = multiply_dynamic(rows, weight, scale, bias)
         else:
-            rows = torch_npu.npu_quantize(rows, x_scale, zero_point, torch.qint8, -1, True)
-            y = torch_npu.npu_quant_matmul(rows, weight, scale, bias=adjustment, output_dtype=x.dtype)
+            y = multiply_static(rows, x_scale, zero_point, weight, scale, adjustment)
             if bias is not None:
                 y = y + bias
         return y.view(*x.shape[:-1], y.shape[-1])

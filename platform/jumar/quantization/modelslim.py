@@ -24,6 +24,7 @@ from vllm.model_executor.parameter import (
     PerTensorScaleParameter,
 )
 
+from jumar.quantization.int8 import multiply_dynamic, multiply_static
 from jumar.quantization.layout import per_channel, put, refuse_experts, to_nz
 from jumar.quantization.names import FUSED, one_type, unfused
 
@@ -150,23 +151,19 @@ class ModelSlimLinearMethod(LinearMethodBase):
                 put(layer, name, values[:1].to(dtype))
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        import torch_npu
-
         rows = x.reshape(-1, x.shape[-1])
         if self.kind == "W8A16":
+            import torch_npu
+
             bias = bias.float() if bias is not None and x.dtype == torch.bfloat16 else bias
             y = torch_npu.npu_weight_quant_batchmatmul(
                 rows, layer.weight.t(), layer.weight_scale, antiquant_offset=layer.weight_offset, bias=bias
             )
         elif self.kind == "W8A8_DYNAMIC":
-            rows, token_scale = torch_npu.npu_dynamic_quant(rows)
-            y = torch_npu.npu_quant_matmul(
-                rows, layer.weight, layer.weight_scale, pertoken_scale=token_scale, bias=bias, output_dtype=x.dtype
-            )
+            y = multiply_dynamic(rows, layer.weight, layer.weight_scale, bias)
         else:
             # quant_bias holds the layer's own bias as well.
-            rows = torch_npu.npu_quantize(rows, layer.input_scale, layer.input_offset, torch.qint8, -1, True)
-            y = torch_npu.npu_quant_matmul(
-                rows, layer.weight, layer.deq_scale, bias=layer.quant_bias, output_dtype=x.dtype
+            y = multiply_static(
+                rows, layer.input_scale, layer.input_offset, layer.weight, layer.deq_scale, layer.quant_bias
             )
         return y.view(*x.shape[:-1], y.shape[-1])

@@ -39,9 +39,16 @@ class _MxLayer:
     """What both formats do. The operators take a weight's rows along k as a transposed view, and scales in pairs."""
 
     format: str
-    emulated: bool
 
-    def _prepare(self, layer: torch.nn.Module) -> None:
+    def __init__(self, config: Mxfp8LinearLayerConfig | MxFp4LinearLayerConfig) -> None:
+        super().__init__(config)
+        self.emulated = formats.is_emulated(self.format)
+
+    @classmethod
+    def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
+        return True, None
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         weight, scale = layer.weight.data, layer.weight_scale.data
         if self.emulated:
             put(layer, "weight", to_nz(decoded(weight, scale, layer.params_dtype)))
@@ -51,7 +58,9 @@ class _MxLayer:
         put(layer, "weight", weight)
         put(layer, "weight_scale", scale.view(scale.shape[0], -1, 2).contiguous())
 
-    def _apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def apply_weights(
+        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if self.emulated:
             y = torch.nn.functional.linear(formats.emulate_mx(rows, self.format), layer.weight, bias)
@@ -84,49 +93,17 @@ class _MxLayer:
 class AscendMxfp8LinearKernel(_MxLayer, Mxfp8LinearKernel):
     format = "mxfp8"
 
-    def __init__(self, c: Mxfp8LinearLayerConfig) -> None:
-        super().__init__(c)
-        self.emulated = formats.is_emulated(self.format)
-
-    @classmethod
-    def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
-        return True, None
-
     @classmethod
     def can_implement(cls, c: Mxfp8LinearLayerConfig) -> tuple[bool, str | None]:
         k = c.weight_shape[-1]
         return (True, None) if k % GROUP == 0 else (False, f"{k} inputs are no multiple of {GROUP}")
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        self._prepare(layer)
-
-    def apply_weights(
-        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        return self._apply(layer, x, bias)
-
 
 class AscendMxfp4LinearKernel(_MxLayer, MxFp4LinearKernel):
     format = "mxfp4"
-
-    def __init__(self, config: MxFp4LinearLayerConfig) -> None:
-        super().__init__(config)
-        self.emulated = formats.is_emulated(self.format)
-
-    @classmethod
-    def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
-        return True, None
 
     @classmethod
     def can_implement(cls, config: MxFp4LinearLayerConfig) -> tuple[bool, str | None]:
         if config.activation_quant_key not in (None, kMxfp4Dynamic):
             return False, f"has no activations in {config.activation_quant_key}: quantise them to MXFP4, or not at all"
         return True, None
-
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        self._prepare(layer)
-
-    def apply_weights(
-        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        return self._apply(layer, x, bias)

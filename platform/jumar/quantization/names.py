@@ -15,9 +15,6 @@ FUSED: dict[str, list[str]] = {
     "fused_qkv_a_proj": ["q_a_proj", "kv_a_proj_with_mqa"],
 }
 
-# Of routed experts: the checkpoint's names for the gate, the way down and the way up.
-EXPERTS = ("gate_proj", "down_proj", "up_proj")
-
 
 def table_of(model: torch.nn.Module) -> dict[str, list[str]]:
     """The fused modules of ``model``."""
