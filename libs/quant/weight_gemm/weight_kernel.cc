@@ -227,7 +227,7 @@ void FinishPlan(const WeightGemmArgs& args, WeightPlan& plan) {
   plan.lanes_vary = plan.unit != 0 && plan.unit < plan.chunk;
   plan.segment = std::max(plan.chunk, plan.unit);
   if (plan.unit == 0) {  // nearly equal segments, so that little is padded
-    const int64_t segments = std::max<int64_t>(1, (args.k + kUsualSegment / 2) / kUsualSegment);
+    const int64_t usual = plan.dot ? kUsualDotSegment : kUsualSegment, segments = std::max<int64_t>(1, (args.k + usual / 2) / usual);
     plan.segment = std::max(plan.chunk, RoundUp((args.k + segments - 1) / segments, plan.chunk));
   }
   plan.segments = (args.k + plan.segment - 1) / plan.segment;
