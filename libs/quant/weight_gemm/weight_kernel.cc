@@ -41,7 +41,7 @@ HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uin
   const hn::Repartition<E, DF> de;
   constexpr size_t kPer = hn::MaxLanes(de);
   const EntryLoader<kVary> entry(tables);
-  const int64_t chunks = kVary ? 1 : plan.segment / Decoder::kChunk;
+  const int64_t chunks = kVary || Decoder::kChunk == kMaxUnit ? 1 : plan.segment / Decoder::kChunk;
   const size_t row_stride = plan.unit == 0 ? 0 : static_cast<size_t>(plan.segment / plan.unit);
   const size_t scale_stride = tables.scale.segment_stride, offset_stride = tables.offset.segment_stride;
   size_t at = 0;
@@ -226,7 +226,7 @@ void FinishPlan(const WeightGemmArgs& args, WeightPlan& plan) {
   });
   plan.lanes_vary = plan.unit != 0 && plan.unit < plan.chunk;
   plan.segment = std::max(plan.chunk, plan.unit);
-  if (plan.unit == 0) {  // nearly equal segments, so that little is padded
+  if (plan.unit == 0 && plan.chunk < kMaxUnit) {  // nearly equal segments, so that little is padded
     const int64_t usual = plan.dot ? kUsualDotSegment : kUsualSegment, segments = std::max<int64_t>(1, (args.k + usual / 2) / usual);
     plan.segment = std::max(plan.chunk, RoundUp((args.k + segments - 1) / segments, plan.chunk));
   }
