@@ -81,8 +81,8 @@ struct Problem {
       const bool along_k = layout == WeightLayout::kFractalNz;
       const Matrix& from = along_k ? w : w_kn;
       const int64_t rows = along_k ? n : k, cols = along_k ? k : n;
-      nz.resize(*FractalNzBytes(rows, cols, SizeOf(type)) + 2, char{-1});
-      nz_data = nz.data() + 2;  // not aligned
+      nz.resize(*FractalNzBytes(rows, cols, SizeOf(type)) + SizeOf(type), char{-1});
+      nz_data = nz.data() + SizeOf(type);  // aligned as an element, no more
       EXPECT_TRUE(PackFractalNz(rows, cols, SizeOf(type), from.data(), from.ld(), nz_data).ok());
       PoisonFractalPadding(rows, cols);
       args.w = nz_data;

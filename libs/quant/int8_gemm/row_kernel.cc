@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "libs/quant/int8_gemm/scratch.h"
+#include "libs/quant/scale/row_kernel.h"
+#include "libs/quant/scale/scale_rule.h"
 #include "libs/tiling/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -67,56 +69,46 @@ class Arrays {
   float* next_;
 };
 
+// A row of any type to int8 by its own scale.
+void PutDynamic(DType type, const void* row, int64_t cols, const Int8Rows& to, int64_t index) {
+  uint32_t greatest = 0;
+  MaxMagnitudes(type, row, {cols, cols}, &greatest);
+  to.scale[index] = ScaleOf(RuleOf(Rule::kCannDynamic), Format::kI8, MagnitudeToFloat(type, greatest));
+  QuantizeRow(Format::kI8, type, row, {cols, cols}, to.scale + index, nullptr, reinterpret_cast<uint8_t*>(to.out + index * to.ldo));
+}
+
 // Int8Rows with its numbers widened.
 struct Sink {
   Sink(const Int8Rows& to, const Numbers& factor, int64_t cols, Arrays& arrays)
-      : to(to), cols(cols), factor(arrays.Of(factor, cols)), offset(to.kind == Int8Rows::Kind::kDynamic ? nullptr : arrays.Of(to.offset, cols)) {}
+      : to(to), cols(cols), factor(arrays.Of(factor, cols)), offset(to.kind == Int8Rows::Kind::kDynamic ? nullptr : arrays.Of(to.offset, cols)),
+        factored(to.kind == Int8Rows::Kind::kDynamic && this->factor != nullptr ? arrays.Next() : nullptr) {}
 
   void Put(const float* HWY_RESTRICT row, int64_t index) const {
     const DF df;
-    int8_t* out = to.out + index * to.ldo;
-    const auto store = [&](VF value, int64_t c, size_t count) HWY_ATTR {
-      hn::StoreN(ToInt8(df, value, hn::Zero(df)), hn::Rebind<int8_t, DF>(), out + c, count);
-    };
     if (to.kind == Int8Rows::Kind::kDynamic) {
-      const VF scale = hn::Set(df, to.scale[index] = Scale(row));
-      ForEachVector(cols, [&](int64_t c, size_t count) HWY_ATTR {  // 0 / 0 is NaN, which is stored as 0
-        store(hn::Div(Factored(row, c), scale), c, count);
-      });
-      return;
+      if (factor != nullptr) {
+        ForEachVector(cols, [&](int64_t c, size_t) HWY_ATTR { hn::Store(hn::Mul(hn::Load(df, row + c), hn::Load(df, factor + c)), df, factored + c); });
+      }
+      return PutDynamic(DType::kF32, factor == nullptr ? row : factored, cols, to, index);
     }
+    int8_t* out = to.out + index * to.ldo;
     ForEachVector(cols, [&](int64_t c, size_t count) HWY_ATTR {
       VF value = hn::Load(df, row + c);
       if (factor != nullptr) {
         const VF by = hn::Load(df, factor + c);
         value = to.kind == Int8Rows::Kind::kDivide ? hn::Div(value, by) : hn::Mul(value, by);
       }
-      store(offset == nullptr ? value : hn::Add(value, hn::Load(df, offset + c)), c, count);
+      if (offset != nullptr) value = hn::Add(value, hn::Load(df, offset + c));
+      hn::StoreN(ToInt8(df, value, hn::Zero(df)), hn::Rebind<int8_t, DF>(), out + c, count);
     });
   }
 
  private:
-  VF Factored(const float* row, int64_t c) const {
-    const DF df;
-    const VF value = hn::Load(df, row + c);
-    return factor == nullptr ? value : hn::Mul(value, hn::Load(df, factor + c));
-  }
-  // As integers, magnitudes are ordered with NaN last.
-  float Scale(const float* row) const {
-    const DI di;
-    auto top = hn::Zero(di);
-    ForEachVector(cols, [&](int64_t c, size_t count) HWY_ATTR {
-      const auto bits = hn::BitCast(di, hn::Abs(Factored(row, c)));
-      top = hn::Max(top, hn::IfThenElseZero(hn::FirstN(di, count), bits));
-    });
-    const hn::CappedTag<float, 1> d1;
-    return hn::GetLane(hn::BitCast(d1, hn::Set(hn::RebindToSigned<decltype(d1)>(), hn::ReduceMax(di, top)))) / 127.0f;
-  }
-
   const Int8Rows& to;
   const int64_t cols;
   const float* factor;
   const float* offset;
+  float* factored;
 };
 
 // Rows of any type as fp32.
@@ -155,7 +147,12 @@ struct Source {
 };
 
 void QuantizeRange(int64_t cols, const RowsIn& in, const Int8Rows& to, int64_t begin, int64_t end) {
-  Arrays arrays(cols, 5);
+  if (to.kind == Int8Rows::Kind::kDynamic && to.factor.data == nullptr && in.type != RowsIn::Type::kI32) {  // straight from memory
+    const DType type = in.type == RowsIn::Type::kF32 ? DType::kF32 : in.type == RowsIn::Type::kF16 ? DType::kF16 : DType::kBF16;
+    for (int64_t r = begin; r < end; ++r) PutDynamic(type, static_cast<const char*>(in.data) + r * in.ld * SizeOf(type), cols, to, r);
+    return;
+  }
+  Arrays arrays(cols, 6);
   float* const row = arrays.Next();
   const Source source(in, in.scale, cols, arrays);
   const Sink sink(to, to.factor, cols, arrays);
@@ -193,7 +190,7 @@ template <typename T>
 void NormRange(const NormQuantArgs& args, int64_t begin, int64_t end) {
   const DF df;
   const int64_t cols = args.cols;
-  Arrays arrays(cols, 7);
+  Arrays arrays(cols, 9);
   float* const row = arrays.Next();
   const float *gamma = arrays.Of(args.gamma, cols), *beta = arrays.Of(args.beta, cols);
   const Int8Rows none;
@@ -224,7 +221,7 @@ void SwigluRange(const SwigluQuantArgs& args, const Numbers& scale, const Number
   const DF df;
   const VF one = hn::Set(df, 1.0f);
   const int64_t cols = args.cols;
-  Arrays arrays(2 * cols + 16, 5);
+  Arrays arrays(2 * cols + 16, 6);
   float* const row = arrays.Next();
   const Source source(args.in, scale, 2 * cols, arrays);
   const Sink sink(args.to, factor, cols, arrays);

@@ -17,7 +17,8 @@ namespace jumar::quant {
 // How fp32 rows v become int8 ones. int8() is rounded to nearest even and saturated; NaN gives 0.
 struct Int8Rows {
   enum class Kind : uint8_t {
-    kDynamic,   // u = v · factor;  scale[row] = max|u| / 127;  out = int8(u / scale[row]), 0 if the scale is 0; a NaN makes the scale NaN
+    kDynamic,   // u = v · factor;  scale[row] = max|u| / 127;  out = int8(u / scale[row]), 0 if the scale is 0: the rule cann_dynamic of
+                // scale/scale_rule.h, by scale/quantize.h's code. NaN or infinity in a row makes its scale NaN and its codes 0.
     kMultiply,  // out = int8(v · factor + offset)
     kDivide,    // out = int8(v / factor + offset)
   };

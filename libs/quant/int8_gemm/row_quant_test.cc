@@ -74,6 +74,7 @@ TEST_P(RowQuantTest, DynamicRowsAreTheFormulaBitForBit) {
       Floats x(type, rows, cols, rng_), smooth(type, 1, cols, rng_, 0.5, 2);
       for (int64_t c = 0; c < cols; ++c) x.Set(1, c, 0);
       x.Set(2, 0, NAN);
+      x.Set(3, cols - 1, -INFINITY);
       for (bool smoothed : {false, true}) {
         Codes got(rows, cols);
         Int8Rows to = got.To();
@@ -85,7 +86,7 @@ TEST_P(RowQuantTest, DynamicRowsAreTheFormulaBitForBit) {
             const float v = std::fabs(x.Get(r, c) * (smoothed ? smooth.Get(0, c) : 1));
             top = std::isnan(v) || v > top ? v : top;
           }
-          const float scale = top / 127.0f;
+          const float scale = std::isfinite(top) ? top / 127.0f : NAN;
           if (std::isnan(scale)) {
             ASSERT_TRUE(std::isnan(got.scale[r]));
           } else {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "hwy/base.h"
 #include "libs/quant/scale/row_kernel.h"
 
 namespace jumar::quant {
@@ -68,12 +67,6 @@ Problem ProblemOf(const QuantizeArgs& a) {
   return {a.format, a.granularity, a.rows, a.cols, a.type, a.in, a.ldi, a.codes, a.ldc, a.scales, a.e8m0_scales, a.lds};
 }
 
-float ToFloat(DType type, uint32_t magnitude) {
-  if (type == DType::kF32) return std::bit_cast<float>(magnitude);
-  if (type == DType::kBF16) return std::bit_cast<float>(magnitude << 16);
-  return hwy::F32FromF16(hwy::float16_t::FromBits(static_cast<uint16_t>(magnitude)));
-}
-
 // The scales of one row of blocks, as fp32 wherever they come from; what is changed is written back by Put.
 class ScaleRow {
  public:
@@ -113,7 +106,7 @@ void CodeRows(const QuantizeArgs& args, const Problem& p, const float* scales, i
 
 void PutScales(const QuantizeArgs& args, int64_t block_row, const std::vector<uint32_t>& maxima) {
   for (size_t b = 0; b < maxima.size(); ++b) {
-    PutScale(args, block_row, static_cast<int64_t>(b), ScaleOf(RuleOf(args.rule), args.format, ToFloat(args.type, maxima[b])));
+    PutScale(args, block_row, static_cast<int64_t>(b), ScaleOf(RuleOf(args.rule), args.format, internal::MagnitudeToFloat(args.type, maxima[b])));
   }
 }
 

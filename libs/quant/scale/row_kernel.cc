@@ -290,6 +290,11 @@ HWY_EXPORT(DequantizeRow);
 void MaxMagnitudes(DType type, const void* row, RowBlocks blocks, uint32_t* maxima) {
   HWY_DYNAMIC_DISPATCH(MaxMagnitudes)(type, row, blocks, maxima);
 }
+float MagnitudeToFloat(DType type, uint32_t magnitude) {
+  if (type == DType::kF32) return std::bit_cast<float>(magnitude);
+  if (type == DType::kBF16) return std::bit_cast<float>(magnitude << 16);
+  return hwy::F32FromF16(hwy::float16_t::FromBits(static_cast<uint16_t>(magnitude)));
+}
 void Extremes(DType type, const void* row, RowBlocks blocks, float* low, float* high) {
   HWY_DYNAMIC_DISPATCH(Extremes)(type, row, blocks, low, high);
 }

@@ -17,6 +17,7 @@ struct RowBlocks {
 
 // maxima[b] = max(maxima[b], the largest bits of |x| in block b, as the type has them). In that order NaN > infinity > numbers.
 void MaxMagnitudes(DType type, const void* row, RowBlocks blocks, uint32_t* maxima);
+float MagnitudeToFloat(DType type, uint32_t magnitude);
 
 // low[b], high[b]: the block's extremes, NaN if it has a NaN.
 void Extremes(DType type, const void* row, RowBlocks blocks, float* low, float* high);

@@ -80,7 +80,7 @@ WeightPlan Plan(const WeightGemmArgs& args) {
   WeightPlan plan;
   for (const Scales* s : {&args.a_scale, &args.w_scale, &args.w_offset}) {
     if (!internal::Varies(*s, args.k)) continue;
-    int64_t unit = plan.unit == 0 ? internal::kMaxSegment : plan.unit;
+    int64_t unit = plan.unit == 0 ? internal::kMaxUnit : plan.unit;
     while (s->depth % unit != 0) unit /= 2;
     plan.unit = unit;
   }
@@ -103,7 +103,7 @@ absl::Status Run(const WeightGemmArgs& args, const WeightPlan& plan, int64_t beg
   });
 
   // Tasks: blocks of rows whose activations stay in the second-level cache, times panels of columns.
-  const int64_t max_rows = std::clamp<int64_t>(kSecondLevelBytes / plan.row_bytes, 48, 256);
+  const int64_t max_rows = std::clamp<int64_t>(kSecondLevelBytes / plan.row_bytes, 192, 256);
   const int64_t row_blocks = (m + max_rows - 1) / max_rows, panels = (width + kPanelColumns - 1) / kPanelColumns;
   const double rows_per_block = static_cast<double>(m) / static_cast<double>(row_blocks);
   const double columns = kPanelColumns * (args.epilogue == Epilogue::kSwiGlu ? 2.0 : 1.0);

@@ -8,11 +8,12 @@
 // Weights are INT8, INT4, E4M3, E5M2, HiF8 or E2M1; scales and offsets are shared by rows, groups along k, or blocks of both (Scales).
 // Activations are fp32, fp16 or bf16 (W8A16, W4A16), or codes of a float format themselves (W8A8, MXFP8, MXFP4).
 //
-// What is summed in which precision. Every code is a bf16 number and is decoded exactly. The k's are cut into segments of at most 128 that
-// share a scale (or whose lanes do). Products of decoded numbers are summed in fp32 within a segment; that sum times the segment's
-// scale, an fp32 product of w_scale and a_scale, is added to the total by a fused multiply-add; the total is rounded once to out's type. With
-// offsets, offset · Σ a joins the segment's sum. Where CPU and activations allow, bf16 pairs are multiplied by one instruction (which takes
-// subnormal bf16 activations for zero), else in fp32. So with u = 2⁻²⁴ and at most k + 16 roundings on the way of a term,
+// What is summed in which precision. Every code is a bf16 number and is decoded exactly. The k's are cut into segments that share a
+// scale (or whose lanes do): of at most 128, or, where scales don't vary along k, of about 128 or 1024 by the instruction set. Products of
+// decoded numbers are summed in fp32 within a segment; that sum times the segment's scale, an fp32 product of w_scale and a_scale, is added
+// to the total by a fused multiply-add; the total is rounded once to out's type. With offsets, offset · Σ a joins the segment's sum. Where CPU
+// and activations allow, bf16 pairs are multiplied by one instruction (which takes subnormal bf16 activations for zero), else in fp32. So with
+// u = 2⁻²⁴ and at most k + 16 roundings on the way of a term,
 //
 //   |out - exact| <= (k + 16) u / (1 - (k + 16) u) · Σ |a| (|w| + |w_offset|) |scales| + half an ulp of out's type
 //

@@ -101,7 +101,7 @@ void Compact(benchmark::State& state, const Case& c, Shape s) {
 
 const int registered = [] {
   RegisterMachineLimits();
-  for (const Shape& s : {Shape{2048, 2048, 1}, {2048, 2048, 8}, {2048, 2048, 32}, {2048, 2048, 512}, {3072, 576, 1}, {576, 1536, 1}, {4096, 4096, 1}}) {
+  for (const Shape& s : {Shape{2048, 2048, 1}, {2048, 2048, 8}, {2048, 2048, 32}, {2048, 2048, 512}, {3072, 576, 1}, {3072, 576, 512}, {576, 1536, 1}, {576, 1536, 512}, {4096, 4096, 1}}) {
     const std::string shape = "/n" + std::to_string(s.n) + "/k" + std::to_string(s.k) + "/m" + std::to_string(s.m);
     benchmark::RegisterBenchmark(("bf16" + shape).c_str(), [s](benchmark::State& state) { Bf16(state, s); })->UseRealTime()->Unit(benchmark::kMicrosecond);
     for (const Case& c : kCases) {

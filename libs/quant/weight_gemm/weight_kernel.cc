@@ -15,74 +15,19 @@
 #include "hwy/highway.h"
 #include "libs/quant/float_vectors-inl.h"
 #include "libs/quant/weight_gemm/decoders-inl.h"
+#include "libs/quant/weight_gemm/many_rows-inl.h"
+#include "libs/quant/weight_gemm/panel-inl.h"
 #include "libs/quant/weight_gemm/scale_rows-inl.h"
 
 // How the sum is ordered: see the header. A sum has kLanes lanes, which a fixed tree adds at the end. Few rows are multiplied while the
-// weight is in registers; for more, some columns are decoded into the first-level cache and tiles of rows go over them. Both do the same
-// operations on an element in the same order.
+// weight is in registers; for more, a panel is decoded into the caches and tiles of rows go over it (many_rows-inl.h). Both do the same operations
+// on an element in the same order.
 
 HWY_BEFORE_NAMESPACE();
 namespace jumar::quant::internal {
 namespace HWY_NAMESPACE {
 
-constexpr int kFewRows = 2, kTileRows = 3;
-constexpr int kTileColumns = kLanes == 16 ? 4 : 2;
 constexpr int64_t kPrefetchBytes = 4096;
-constexpr int64_t kDecodedDepth = 1024;  // k's that are decoded into the first-level cache; a multiple of kMaxSegment
-
-template <class D>
-HWY_INLINE void AddBlocks(D d, hn::Vec<D> v, float* HWY_RESTRICT totals) {
-  if constexpr (hn::MaxLanes(D()) <= 4) {
-    hn::StoreU(v, d, totals);
-  } else {
-    const hn::Half<D> dh;
-    AddBlocks(dh, hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)), totals);
-  }
-}
-// totals = the sums of the lanes of a, b, c and d: in each block of four (0 + 2) + (1 + 3), then the blocks as a tree.
-HWY_INLINE void AddLanes(VF a, VF b, VF c, VF d, float* HWY_RESTRICT totals) {
-  const DF df;
-  const hn::Repartition<double, DF> d64;  // pairs of floats
-  const VF ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
-  const VF cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
-  const auto ab64 = hn::BitCast(d64, ab), cd64 = hn::BitCast(d64, cd);
-  AddBlocks(df, hn::Add(hn::BitCast(df, hn::InterleaveLower(d64, ab64, cd64)), hn::BitCast(df, hn::InterleaveUpper(d64, ab64, cd64))), totals);
-}
-
-// The tables of a panel, and how a segment's entry becomes a vector.
-struct PanelScales {
-  ScaleRows scale, offset;  // data may be null
-  alignas(64) int32_t lane_unit[16] = {};
-};
-template <bool kVary>
-struct EntryLoader {
-  HWY_INLINE explicit EntryLoader(const PanelScales& scales) : lanes(hn::SetTableIndices(DF(), scales.lane_unit)) {}
-  HWY_INLINE VF operator()(const float* p) const { return kVary ? hn::TableLookupLanes(hn::LoadU(DF(), p), lanes) : hn::Set(DF(), *p); }
-  decltype(hn::SetTableIndices(DF(), static_cast<const int32_t*>(nullptr))) lanes;
-};
-
-// The parts of a packed row.
-template <typename E>
-struct PackedRow {
-  const E* elements;
-  const float* sums;
-  const float* scales;  // null if they don't vary along k
-};
-template <typename E>
-HWY_INLINE PackedRow<E> RowAt(const WeightPlan& plan, const char* packed, int64_t row) {
-  const char* p = packed + row * plan.row_bytes;
-  return {reinterpret_cast<const E*>(p), reinterpret_cast<const float*>(p + plan.sums_at),
-          plan.rows_vary ? reinterpret_cast<const float*>(p + plan.scales_at) : nullptr};
-}
-
-// total + (part + offset * sum of activations) * scales, of one segment.
-template <bool kVary, typename E>
-HWY_INLINE VF AddSegment(const EntryLoader<kVary>& entry, VF part, VF scale, const float* offset, const PackedRow<E>& row, int64_t segment,
-                         size_t row_entry, VF total) {
-  if (offset != nullptr) part = hn::MulAdd(hn::LoadU(DF(), row.sums + segment * kLanes), entry(offset), part);
-  if (row.scales != nullptr) scale = hn::Mul(scale, entry(row.scales + row_entry));
-  return hn::MulAdd(part, scale, total);
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Few rows: a column's sums while its codes are decoded.
@@ -96,7 +41,7 @@ HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uin
   const hn::Repartition<E, DF> de;
   constexpr size_t kPer = hn::MaxLanes(de);
   const EntryLoader<kVary> entry(tables);
-  const int64_t chunks = kVary || Decoder::kChunk == kMaxSegment ? 1 : plan.segment / Decoder::kChunk;
+  const int64_t chunks = kVary || Decoder::kChunk == kMaxUnit ? 1 : plan.segment / Decoder::kChunk;
   const size_t row_stride = plan.unit == 0 ? 0 : static_cast<size_t>(plan.segment / plan.unit);
   const size_t scale_stride = tables.scale.segment_stride, offset_stride = tables.offset.segment_stride;
   size_t at = 0;
@@ -136,124 +81,7 @@ HWY_INLINE void Column(const Decoder& decoder, const WeightPlan& plan, const uin
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Many rows: columns are decoded into `decoded`, and tiles of rows go over them.
-
-struct Part {  // segments [first, last)
-  int64_t first, last;
-  bool is_first, is_last;
-};
-
-template <typename E, int kRows, bool kVary>
-HWY_INLINE void Tile(const WeightPlan& plan, const Part& part, const E* HWY_RESTRICT decoded, const PanelScales& tables, int column, const char* packed,
-                     int64_t row, float* HWY_RESTRICT carry, float* HWY_RESTRICT result) {
-  const hn::Repartition<E, DF> de;
-  const DF df;
-  constexpr size_t kPer = hn::MaxLanes(de);
-  const EntryLoader<kVary> entry(tables);
-  const size_t vectors = static_cast<size_t>(plan.segment) / kPer, row_stride = plan.unit == 0 ? 0 : static_cast<size_t>(plan.segment / plan.unit);
-  PackedRow<E> rows[kRows];
-  VF totals[kRows][kTileColumns];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    rows[r] = RowAt<E>(plan, packed, row + r);
-#pragma GCC unroll 4
-    for (int c = 0; c < kTileColumns; ++c) {
-      totals[r][c] = part.is_first ? hn::Zero(df) : hn::LoadU(df, carry + (r * kTileColumns + c) * kLanes);
-    }
-  }
-  const float* scale = tables.scale.data == nullptr ? nullptr : tables.scale.data + static_cast<size_t>(column) * tables.scale.row_stride;
-  const float* offset = tables.offset.data == nullptr ? nullptr : tables.offset.data + static_cast<size_t>(column) * tables.offset.row_stride;
-  size_t at = static_cast<size_t>(part.first * plan.segment);
-  const E* w = decoded;
-  for (int64_t s = part.first; s < part.last; ++s) {
-    VF parts[kRows][kTileColumns];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int c = 0; c < kTileColumns; ++c) parts[r][c] = hn::Zero(df);
-    }
-    for (size_t v = 0; v < vectors; ++v) {
-      hn::Vec<decltype(de)> numbers[kTileColumns];
-#pragma GCC unroll 4
-      for (int c = 0; c < kTileColumns; ++c) numbers[c] = hn::Load(de, w + c * kDecodedDepth);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        auto activations = hn::LoadU(de, rows[r].elements + at);
-#if HWY_ARCH_X86
-        // Without this, GCC reads the activations from memory again for each column, and the load ports become the limit.
-        asm("" : "+v"(activations.raw));
-#endif
-#pragma GCC unroll 4
-        for (int c = 0; c < kTileColumns; ++c) parts[r][c] = MultiplyAdd<E>(activations, numbers[c], parts[r][c]);
-      }
-      at += kPer;
-      w += kPer;
-    }
-    const size_t segment = static_cast<size_t>(s);
-#pragma GCC unroll 4
-    for (int c = 0; c < kTileColumns; ++c) {
-      const size_t column_at = static_cast<size_t>(c);
-      const VF by = scale == nullptr ? hn::Set(df, 1.0f) : entry(scale + column_at * tables.scale.row_stride + segment * tables.scale.segment_stride);
-      const float* o = offset == nullptr ? nullptr : offset + column_at * tables.offset.row_stride + segment * tables.offset.segment_stride;
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) totals[r][c] = AddSegment<kVary, E>(entry, parts[r][c], by, o, rows[r], s, segment * row_stride, totals[r][c]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    if (!part.is_last) {
-#pragma GCC unroll 4
-      for (int c = 0; c < kTileColumns; ++c) hn::StoreU(totals[r][c], df, carry + (r * kTileColumns + c) * kLanes);
-    } else if constexpr (kTileColumns == 4) {
-      AddLanes(totals[r][0], totals[r][1], totals[r][2], totals[r][3], result + r * kPanelColumns);
-    } else {
-      float sums[4];
-      AddLanes(totals[r][0], totals[r][1], hn::Zero(df), hn::Zero(df), sums);
-      std::memcpy(result + r * kPanelColumns, sums, 2 * sizeof(float));
-    }
-  }
-}
-
-template <class Decoder>
-HWY_INLINE void DecodeColumn(const Decoder& decoder, const WeightPlan& plan, const Part& part, const uint8_t* HWY_RESTRICT codes,
-                             const uint8_t* HWY_RESTRICT tail, int64_t whole, typename Decoder::Element* HWY_RESTRICT out) {
-  const hn::Repartition<typename Decoder::Element, DF> de;
-  const int64_t chunks = plan.segment / Decoder::kChunk;
-  for (int64_t s = part.first; s < part.last; ++s) {
-    const uint8_t* p = s < whole ? codes + s * chunks * Decoder::kBytes : tail;
-    for (int64_t c = 0; c < chunks; ++c) {
-      hn::Vec<decltype(de)> w[Decoder::kVectors];
-      decoder.Decode(p + c * Decoder::kBytes, w);
-#pragma GCC unroll 8
-      for (int v = 0; v < Decoder::kVectors; ++v) hn::Store(w[v], de, out + v * static_cast<int>(hn::MaxLanes(de)));
-      out += Decoder::kChunk;
-    }
-  }
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
 // A panel.
-
-struct Buffers {  // of a thread, kept for the next call
-  std::vector<uint8_t> codes;
-  std::vector<float> scales, offsets, carry, result, gate;
-};
-Buffers& ThreadBuffers() {
-  static thread_local Buffers buffers;
-  return buffers;
-}
-template <typename T>
-T* Reserve(std::vector<T>& v, size_t size) {
-  if (v.size() < size) v.resize(size);
-  return v.data();
-}
-
-struct Codes {
-  const uint8_t* data;  // column c at data + c * stride
-  int64_t stride, columns;
-  int64_t whole;        // segments before the one that ends behind k: tails[c]
-  const uint8_t* tails[kPanelColumns];
-};
 
 template <class Decoder, int kRows, bool kVary, bool kOnlyScale>
 void FewRows(const Decoder& decoder, const WeightPlan& plan, const Codes& codes, const PanelScales& tables, const char* packed, float* result) {
@@ -278,42 +106,13 @@ void FewRows(const Decoder& decoder, const WeightPlan& plan, const Codes& codes,
 }
 
 template <class Decoder, bool kVary>
-void ManyRows(const Decoder& decoder, const WeightPlan& plan, const Codes& codes, const PanelScales& tables, const char* packed, int64_t rows,
-              float* carry, float* result) {
-  using E = typename Decoder::Element;
-  alignas(64) E decoded[kTileColumns * kDecodedDepth];
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows, per_part = kDecodedDepth / plan.segment;
-  for (int column = 0; column < codes.columns; column += kTileColumns) {
-    for (int64_t first = 0; first == 0 || first < plan.segments; first += per_part) {
-      const int64_t last = std::min(plan.segments, first + per_part);
-      const Part part = {first, last, first == 0, last == plan.segments};
-      for (int c = 0; c < kTileColumns; ++c) {
-        // Columns behind the last are repeated: their sums are not written.
-        const int64_t source = std::min<int64_t>(column + c, codes.columns - 1);
-        DecodeColumn(decoder, plan, part, codes.data + source * codes.stride, codes.tails[source], codes.whole, decoded + c * kDecodedDepth);
-      }
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t row = rows * tile / tiles, count = rows * (tile + 1) / tiles - row;
-        float* tile_carry = carry + row * kTileColumns * kLanes;
-        float* to = result + row * kPanelColumns + column;
-        switch (count) {
-          case 1: Tile<E, 1, kVary>(plan, part, decoded, tables, column, packed, row, tile_carry, to); break;
-          case 2: Tile<E, 2, kVary>(plan, part, decoded, tables, column, packed, row, tile_carry, to); break;
-          default: Tile<E, 3, kVary>(plan, part, decoded, tables, column, packed, row, tile_carry, to); break;
-        }
-      }
-    }
-  }
-}
-
-template <class Decoder, bool kVary>
 void MultiplyPanel(const Decoder& decoder, const WeightPlan& plan, const Codes& codes, const PanelScales& tables, const char* packed, int64_t rows,
-                   float* carry, float* result) {
+                   float* result) {
   const bool only_scale = tables.scale.data != nullptr && tables.offset.data == nullptr && !plan.rows_vary;
   switch (rows) {
     case 1: return (only_scale ? FewRows<Decoder, 1, kVary, true> : FewRows<Decoder, 1, kVary, false>)(decoder, plan, codes, tables, packed, result);
     case 2: return (only_scale ? FewRows<Decoder, 2, kVary, true> : FewRows<Decoder, 2, kVary, false>)(decoder, plan, codes, tables, packed, result);
-    default: return ManyRows<Decoder, kVary>(decoder, plan, codes, tables, packed, rows, carry, result);
+    default: return ManyRows<Decoder, kVary>(decoder, plan, codes, tables, packed, rows, result);
   }
 }
 
@@ -342,7 +141,7 @@ void SumPanel(const WeightGemmArgs& args, const WeightPlan& plan, int64_t first,
       const bool inside = args.layout != CodeLayout::kNK || padded <= (args.n - 1 - first - c) * args.ldw + row_codes;
       codes.tails[c] = from;
       if (any_number && inside) continue;
-      std::memset(copies[c], 0, kMaxSegment);
+      std::memset(copies[c], 0, static_cast<size_t>(segment_codes));
       std::memcpy(copies[c], from, static_cast<size_t>(row_codes - done));
       if (args.k % 2 != 0 && Bits(args.format) == 4) copies[c][row_codes - done - 1] &= 15;
       codes.tails[c] = copies[c];
@@ -355,13 +154,12 @@ void SumPanel(const WeightGemmArgs& args, const WeightPlan& plan, int64_t first,
   tables.offset = MakeScaleRows(args.w_offset, args.k, plan, first, columns, Reserve(buffers.offsets, floats));
   for (int l = 0; plan.lanes_vary && l < kLanes; ++l) tables.lane_unit[l] = static_cast<int32_t>(l * plan.chunk / kLanes / plan.unit);
 
-  float* carry = rows <= kFewRows ? nullptr : Reserve(buffers.carry, static_cast<size_t>(rows) * kTileColumns * kLanes);
   WithDecoder(args.format, plan.dot, [&](const auto& decoder) {
     using Decoder = std::decay_t<decltype(decoder)>;
     if constexpr (Decoder::kChunk > kLeastUnit) {
-      if (plan.lanes_vary) return MultiplyPanel<Decoder, true>(decoder, plan, codes, tables, packed, rows, carry, result);
+      if (plan.lanes_vary) return MultiplyPanel<Decoder, true>(decoder, plan, codes, tables, packed, rows, result);
     }
-    MultiplyPanel<Decoder, false>(decoder, plan, codes, tables, packed, rows, carry, result);
+    MultiplyPanel<Decoder, false>(decoder, plan, codes, tables, packed, rows, result);
   });
 }
 
@@ -443,10 +241,11 @@ void FinishPlan(const WeightGemmArgs& args, WeightPlan& plan) {
     element = sizeof(typename std::decay_t<decltype(decoder)>::Element);
   });
   plan.lanes_vary = plan.unit != 0 && plan.unit < plan.chunk;
-  plan.segment = std::max(plan.chunk, plan.unit == 0 ? kMaxSegment : plan.unit);
-  // Rather more segments than one that ends behind k.
-  while (plan.unit == 0 && args.k % plan.segment != 0 && plan.segment / 2 >= plan.chunk) plan.segment /= 2;
-  if (args.k % plan.segment != 0) plan.segment = std::max(plan.chunk, plan.unit == 0 ? kMaxSegment : plan.unit);
+  plan.segment = std::max(plan.chunk, plan.unit);
+  if (plan.unit == 0 && plan.chunk < kMaxUnit) {  // nearly equal segments, so that little is padded
+    const int64_t usual = plan.dot ? kUsualDotSegment : kUsualSegment, segments = std::max<int64_t>(1, (args.k + usual / 2) / usual);
+    plan.segment = std::max(plan.chunk, RoundUp((args.k + segments - 1) / segments, plan.chunk));
+  }
   plan.segments = (args.k + plan.segment - 1) / plan.segment;
   plan.sums_at = RoundUp(plan.segments * plan.segment * element, 64);
   plan.scales_at = plan.sums_at + (args.w_offset.data == nullptr ? 0 : plan.segments * kLanes * 4);

@@ -10,7 +10,10 @@
 namespace jumar::quant::internal {
 
 inline constexpr int64_t kPanelColumns = 16;  // of w that a task decodes together
-inline constexpr int64_t kMaxSegment = 128;   // k's; a multiple of every kernel's segment
+inline constexpr int64_t kMaxUnit = 128;      // k's whose common scale is looked up once; a multiple of every kernel's chunk, and the segment where it is one itself
+// k's, about, where scales don't vary along k. Short ones cost prefill, and long ones decode: its one chain of sums waits for itself.
+inline constexpr int64_t kUsualSegment = 128, kUsualDotSegment = 1024;
+inline constexpr int64_t kMaxSegment = kUsualDotSegment * 3 / 2;
 inline constexpr int64_t kLeastUnit = 16;     // k's that share a scale, at least
 
 // What the loops need to know of a problem, for the current instruction set.

@@ -1,6 +1,7 @@
 """Products with compact weights (int8, int4, float8, HiFloat8, MX) by the kernel, and quantisation by blocks."""
 
 import ctypes
+import math
 
 import pytest
 import torch
@@ -26,6 +27,25 @@ def from_fp4(packed: torch.Tensor) -> torch.Tensor:
 
 def from_e8m0(code: torch.Tensor) -> torch.Tensor:
     return torch.exp2(code.cpu().double() - 127)
+
+
+def from_hif8(code: torch.Tensor) -> torch.Tensor:
+    """HiFloat8 as arXiv 2409.16626 has it: a sign, how many bits the exponent has (a prefix code), exponent, mantissa."""
+
+    def number(bits: int) -> float:
+        sign, rest = -1.0 if bits & 128 else 1.0, bits & 127
+        if rest < 8:  # denormal
+            return sign * 2.0 ** (rest - 23) if rest else 0.0 if sign > 0 else math.nan
+        if rest == 0x6F:
+            return sign * math.inf
+        width, left = (4, 5) if rest >= 96 else (3, 5) if rest >= 64 else (2, 5) if rest >= 32 else (1, 4) if rest >= 16 else (0, 3)
+        mantissa_bits = left - width
+        exponent_field, mantissa = rest >> mantissa_bits & (1 << width) - 1, rest & (1 << mantissa_bits) - 1
+        magnitude = exponent_field & (1 << width) - 1 >> 1 | 1 << width - 1 if width else 0
+        exponent = -magnitude if width and exponent_field >> width - 1 else magnitude
+        return sign * (1 + mantissa / (1 << mantissa_bits)) * 2.0**exponent
+
+    return torch.tensor([number(b) for b in range(256)], dtype=torch.float64)[code.cpu().view(torch.uint8).long()]
 
 
 def spread(scale, block, size, dim=-1):
@@ -231,6 +251,71 @@ def test_block_quantisation_as_it_was():
     y, scale = torch.zeros(130, 256, dtype=torch.int8, device="npu"), torch.zeros(2, 2, device="npu")
     call("DynamicBlockQuant", x, 0.0, b"rint", ctypes.c_int32(2), 128, 128, y, scale)
     assert torch.equal(y.cpu(), want.cpu()) and torch.equal(scale.cpu(), scales.cpu())
+
+
+def gated(x, clamp=None):
+    gate, up = x.double().chunk(2, -1)
+    if clamp:
+        gate, up = gate.clamp(max=clamp), up.clamp(-clamp, clamp)
+    return torch.nn.functional.silu(gate) * up
+
+
+@pytest.mark.parametrize("target", [E4M3, E5M2])
+@pytest.mark.parametrize("power", [False, True])
+@covers("SwigluGroupQuant")
+def test_swiglu_by_blocks(target, power):
+    x, weight = floats(2, 5, 512, dtype=torch.bfloat16), floats(10, seed=1, low=0.5, high=2)
+    x[0, 1], x[1, 3, 300], x[1, 2, 7] = 0, torch.inf, torch.nan  # columns 300 and 7: the gate of 7, and what 44 is multiplied with
+    want = gated(x, 2.5).flatten(0, 1) * weight.double()[:, None]
+    finite = want.isfinite()
+    for mx in (False, True) if power else (False,):
+        block, y = 32 if mx else 128, torch.full((2, 5, 256), 0x55, dtype=torch.uint8).npu().view(target)
+        scale = torch.zeros(2, 5, *((4, 2) if mx else (2,)), dtype=torch.uint8 if mx else torch.float32, device="npu")
+        group = torch.tensor([4, 0, 4]).npu()
+        arguments = (ctypes.c_int32(36 if target == E4M3 else 35), int(mx), 0, power, 2.5, 15.0, False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ACL_DTYPES, torch.uint8, 37)
+            patch.setitem(ACL_DTYPES, target, arguments[0].value)
+            call("SwigluGroupQuant", x.npu(), weight.npu(), group, None, *arguments, y, scale, torch.zeros(0, dtype=x.dtype, device="npu"))
+        torch.npu.synchronize()
+        got, by = y.cpu().flatten(0, 1), scale.cpu().flatten(0, 1).flatten(1)
+        assert (got[8:].view(torch.uint8) == 0x55).all() and not by[8:].any(), "rows of no group are left alone"
+        largest = want.where(finite, 0).abs().unflatten(1, (-1, block)).amax(-1).clamp(min=1e-4)[:8] / LARGEST[target]
+        by = from_e8m0(by[:8]) if mx else by[:8].double()
+        if power:
+            assert ((by.log2() % 1 == 0) & (by >= largest * (1 - 1e-6)) & (by < 2 * largest * (1 + 1e-6))).all()
+        else:
+            close(by.float(), largest, ulps=8)
+        exact = want[:8] / spread(by, block, 256)
+        error = (got[:8].double() - exact).abs()
+        near = error <= exact.abs() * torch.finfo(target).eps * 0.51 + torch.finfo(target).smallest_normal * torch.finfo(target).eps
+        assert near[finite[:8]].all()
+        assert not got[:8].double()[~finite[:8]].isfinite().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("grouped", [False, True])
+@covers("SwigluGroupQuant")
+def test_swiglu_to_hifloat8(dtype, grouped):
+    x, weight = floats(6, 256, dtype=dtype), floats(6, seed=1, low=0.5, high=2)
+    counts = torch.tensor([2, 0, 9] if grouped else [6])  # more than there are: cut off
+    rows = torch.tensor([0, 0, 2, 2, 2, 2] if grouped else [0] * 6)
+    inverse = floats(len(counts), seed=2, low=0.5, high=2)
+    group = {"group_index": counts.npu()} if grouped else {}
+    want = gated(x) * weight.double()[:, None]
+    y, _, origin = torch_npu.npu_swiglu_group_quant(x.npu(), weight=weight.npu(), scale=inverse.npu(), quant_mode=2, output_origin=True, **group)
+    close(origin.cpu(), gated(x), ulps=4)
+    static = from_hif8(y)
+    assert ((static - want * inverse[rows].double()[:, None]).abs() <= static.abs() / 4 + 2.0**-22).all()
+    y, scale, _ = torch_npu.npu_swiglu_group_quant(x.npu(), weight=weight.npu(), quant_mode=3, **group)
+    for g, count in enumerate(counts):
+        top = want[rows == g].abs().max() if count else torch.tensor(1e-4, dtype=torch.float64)
+        close(scale.cpu()[g], top / 15, ulps=8)
+    dynamic = from_hif8(y)
+    assert ((dynamic - want / scale.cpu()[rows].double()[:, None]).abs() <= dynamic.abs() / 4 + 2.0**-22).all()
+    with pytest.raises(RuntimeError, match="groups|scales of float32|hifloat8"):
+        torch_npu.npu_swiglu_group_quant(x.npu(), quant_mode=2, **group)
+        torch.npu.synchronize()
 
 
 def test_what_the_kernel_does_not_take_is_named():
