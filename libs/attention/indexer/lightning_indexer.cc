@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -137,8 +136,9 @@ void MakePieces(int num_workers, Plan& plan) {
   plan.sizes.assign(plan.task_of_piece.size() * kTileTokens, 0);
 }
 
+// `candidates` has room for twice as many.
 void WriteRow(const LightningIndexerArgs& args, int64_t token, Candidate* candidates, int64_t count) {
-  std::sort(candidates, candidates + count, std::greater<>());
+  candidates = internal::SortBestFirst(candidates, count, candidates + count);
   int32_t* indices = args.indices + token * args.indices_token_stride;
   for (int64_t i = 0; i < count; ++i) indices[i] = internal::IndexOf(candidates[i]);
   std::fill(indices + count, indices + args.top_k, -1);

@@ -20,7 +20,7 @@
 // Products of int8 are exact. Others are summed in fp32, as are the heads, from the first to the last. A row is bit-equal in every batch, block
 // table, chunking of the queries and number of threads. Entries that no query sees may be NaN, and so may unused blocks and padding.
 //
-// Scores are not kept: a row holds at most 2 * min(top_k, entries) + 288 candidates of 8 bytes, 8 rows a thread, whatever the context's length.
+// Scores are not kept: a row holds at most 2 * min(top_k, entries) + 289 candidates of 8 bytes, 8 rows a thread, whatever the context's length.
 
 #include <cstdint>
 #include <optional>
