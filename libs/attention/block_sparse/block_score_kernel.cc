@@ -20,7 +20,6 @@ namespace kp = key_panel::HWY_NAMESPACE;
 using key_panel::kTileKeys;
 using kp::DF;
 using kp::kLanes;
-using kp::kVectors;
 using kp::VF;
 
 template <class Key>
@@ -56,16 +55,10 @@ void Score(const BlockSelectArgs& args, const ScoreTile& tile, int64_t begin, in
       }
       std::fill(key_rows + count, key_rows + kTileKeys, key_rows[0]);
       kp::MakePanel<Key>(key_rows, args.head_dim, widened, panel);
-      kp::MultiplyRows<kp::MathOf<Key>, kp::kRegisterRows>(rows, 0, q, starts, words, panel, [&](int64_t r, const VF (&products)[kVectors]) HWY_ATTR {
-        const int64_t visible = std::min(count, tile.first_position + r / group + 1 - key);
-        if (visible <= 0) return;
-        VF max = hn::Load(df, maxima + r * kLanes);
-        for (int v = 0; v < kVectors; ++v) {
-          const VF number = hn::IfThenElse(hn::IsNaN(products[v]), none, products[v]);
-          const int64_t lanes = std::clamp<int64_t>(visible - v * kLanes, 0, kLanes);
-          max = hn::Max(max, hn::IfThenElse(hn::FirstN(df, lanes), number, none));
-        }
-        hn::Store(max, df, maxima + r * kLanes);
+      kp::MultiplyRows<kp::MathOf<Key>>(rows, 0, q, starts, words, panel, [&](int64_t r, int v, VF products) HWY_ATTR {
+        const int64_t visible = std::min(count, tile.first_position + r / group + 1 - key), lanes = std::clamp<int64_t>(visible - v * kLanes, 0, kLanes);
+        const auto counts = hn::AndNot(hn::IsNaN(products), hn::FirstN(df, lanes));
+        hn::Store(hn::Max(hn::Load(df, maxima + r * kLanes), hn::IfThenElse(counts, products, none)), df, maxima + r * kLanes);
       });
     }
     for (int64_t r = 0; r < rows; ++r) scores[tile.scores + r * tile.row_blocks + block] = hn::ReduceMax(df, hn::Load(df, maxima + r * kLanes));

@@ -64,15 +64,10 @@ HWY_INLINE void ScoreTile(const LightningIndexerArgs& args, const uint32_t* q, c
                           const uint32_t* panel, VF (&scores)[kVectors]) {
   const DF df;
   for (VF& score : scores) score = hn::Zero(df);
-  kp::MultiplyRows<kp::MathOf<Key>, kp::kRegisterRows>(
-      args.num_heads, 0, q, starts, kp::WordsOf<Key>(args.head_dim), panel, [&](int64_t head, const VF (&products)[kVectors]) HWY_ATTR {
-        const VF weight = hn::Set(df, weights[head]);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) {
-          const VF relu = hn::IfThenZeroElse(hn::Lt(products[v], hn::Zero(df)), products[v]);  // NaN stays NaN
-          scores[v] = hn::MulAdd(weight, relu, scores[v]);
-        }
-      });
+  kp::MultiplyRows<kp::MathOf<Key>>(args.num_heads, 0, q, starts, kp::WordsOf<Key>(args.head_dim), panel, [&](int64_t head, int v, VF products) HWY_ATTR {
+    const VF relu = hn::IfThenZeroElse(hn::Lt(products, hn::Zero(df)), products);  // NaN stays NaN
+    scores[v] = hn::MulAdd(hn::Set(df, weights[head]), relu, scores[v]);
+  });
 }
 
 // OrderedScore of each.

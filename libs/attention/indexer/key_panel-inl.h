@@ -34,8 +34,6 @@ using VU = hn::Vec<DU>;
 using VI = hn::Vec<DI>;
 constexpr int kLanes = hn::MaxLanes(DF());
 constexpr int kVectors = kTileKeys / kLanes;
-constexpr int kRegisterRows = (HWY_ARCH_X86 && kLanes == 16) ? 8 : kLanes >= 8 || HWY_ARCH_ARM_A64 ? 3 : 1;
-
 struct F32Math {
   using Element = float;
   using Sum = VF;
@@ -134,15 +132,27 @@ HWY_INLINE int32_t RowStart(const Key* row, int64_t dim) {
   return sum;
 }
 
+// Words w .. w + 3 of every fourth row, from row i: a block of 128 bits for each.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const uint32_t* const* rows, int64_t w) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, rows[0] + w);
+  } else {
+    const hn::Half<D> dh;
+    return hn::Combine(d, LoadBlocks(dh, rows + hn::MaxLanes(dh), w), LoadBlocks(dh, rows, w));
+  }
+}
+
 // panel[d][j] = word d of row j, each word xor `flip`; words is a multiple of 4.
 HWY_INLINE void TransposeWords(const uint32_t* const* rows, int64_t words, uint32_t flip, uint32_t* HWY_RESTRICT panel) {
-  const hn::FixedTag<uint32_t, 4> d;
-  const hn::FixedTag<uint64_t, 2> d64;
-  const auto mask = hn::Set(d, flip);
-  for (int64_t j = 0; j < kTileKeys; j += 4) {
+  static_assert(kLanes >= 4);
+  const DU d;
+  const hn::Repartition<uint64_t, DU> d64;
+  const VU mask = hn::Set(d, flip);
+  for (int64_t j = 0; j < kTileKeys; j += kLanes) {
     for (int64_t w = 0; w < words; w += 4) {
-      const auto load = [&](int i) HWY_ATTR { return hn::Xor(hn::LoadU(d, rows[j + i] + w), mask); };
-      const auto r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
+      const auto load = [&](int i) HWY_ATTR { return hn::Xor(LoadBlocks(d, rows + j + i, w), mask); };
+      const VU r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
       const auto a0 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1)), a1 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
       const auto b0 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1)), b1 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
       uint32_t* HWY_RESTRICT out = panel + w * kTileKeys + j;
@@ -171,45 +181,56 @@ void MakePanel(const char* const* rows, int64_t dim, uint32_t* widened, uint32_t
   TransposeWords(words, WordsOf<Key>(dim), kFlip ? 0x80808080u : 0, panel);
 }
 
-// fn(row, products): for each row in turn, the fp32 vectors of its products with the tile's keys. Rows lie `words` apart.
-template <class Math, int kRows, class Fn>
-HWY_INLINE void MultiplyRows(int64_t rows, int64_t first, const uint32_t* HWY_RESTRICT q, const int32_t* starts, int64_t words,
+// The register tile: rows, and vectors of keys. Products of pairs of int16 need registers for themselves.
+template <class Math>
+struct Tile {
+  static constexpr bool kPairs = std::is_same_v<typename Math::Element, int16_t> && kLanes == 8;
+  static constexpr int kRows = (HWY_ARCH_X86 && kLanes == 16) ? 8 : kPairs ? 6 : kLanes == 8 || HWY_ARCH_ARM_A64 ? 3 : 1;
+  static constexpr int kColumns = kPairs ? 2 : kVectors;
+};
+
+template <class Math, int kRows, int kFirst, class Fn>
+HWY_INLINE void MultiplyTile(int64_t first_row, const uint32_t* HWY_RESTRICT rows, const int32_t* starts, int64_t words,
                              const uint32_t* HWY_RESTRICT panel, const Fn& fn) {
+  constexpr int kColumns = Tile<Math>::kColumns;
   const DU du;
-  int64_t r = 0;
-  for (; r + kRows <= rows; r += kRows) {
-    typename Math::Sum sums[kRows][kVectors];
+  typename Math::Sum sums[kRows][kColumns];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kColumns; ++v) sums[i][v] = Math::Start(starts[i]);
+  }
+  for (int64_t w = 0; w < words; ++w) {
+    VU keys[kColumns];
+#pragma GCC unroll 16
+    for (int v = 0; v < kColumns; ++v) keys[v] = hn::Load(du, panel + w * kTileKeys + (kFirst + v) * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
+      const VU left = hn::Set(du, rows[i * words + w]);
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = Math::Start(starts[r + i]);
-    }
-    const uint32_t* HWY_RESTRICT row = q + r * words;
-    for (int64_t w = 0; w < words; ++w) {
-      VU keys[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) keys[v] = hn::Load(du, panel + w * kTileKeys + v * kLanes);
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const VU left = hn::Set(du, row[i * words + w]);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = Math::Add(left, keys[v], sums[i][v]);
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      VF products[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        if constexpr (std::is_same_v<typename Math::Sum, VF>) {
-          products[v] = sums[i][v];
-        } else {
-          products[v] = hn::ConvertTo(DF(), sums[i][v]);  // below 2^24: exact
-        }
-      }
-      fn(first + r + i, products);
+      for (int v = 0; v < kColumns; ++v) sums[i][v] = Math::Add(left, keys[v], sums[i][v]);
     }
   }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kColumns; ++v) {
+      if constexpr (std::is_same_v<typename Math::Sum, VF>) {
+        fn(first_row + i, kFirst + v, sums[i][v]);
+      } else {
+        fn(first_row + i, kFirst + v, hn::ConvertTo(DF(), sums[i][v]));  // below 2^24: exact
+      }
+    }
+  }
+  if constexpr (kFirst + kColumns < kVectors) MultiplyTile<Math, kRows, kFirst + kColumns>(first_row, rows, starts, words, panel, fn);
+}
+
+// fn(row, v, products): the fp32 products of a row with the keys of the tile's v-th vector, for each v by ascending row. Rows lie `words` apart.
+template <class Math, int kRows = Tile<Math>::kRows, class Fn>
+HWY_INLINE void MultiplyRows(int64_t rows, int64_t first, const uint32_t* HWY_RESTRICT q, const int32_t* starts, int64_t words,
+                             const uint32_t* HWY_RESTRICT panel, const Fn& fn) {
+  int64_t r = 0;
+  for (; r + kRows <= rows; r += kRows) MultiplyTile<Math, kRows, 0>(first + r, q + r * words, starts + r, words, panel, fn);
   if constexpr (kRows > 1) {
     if (r < rows) MultiplyRows<Math, kRows / 2>(rows - r, first + r, q + r * words, starts + r, words, panel, fn);
   }
