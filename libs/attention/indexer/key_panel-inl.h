@@ -72,7 +72,11 @@ struct I8Math {
   static HWY_INLINE Sum Start(int32_t) { return hn::Zero(DI()); }
   static HWY_INLINE Sum Add(VU q, VU k, Sum sum) {
     const hn::Repartition<int16_t, DF> d;
-    return hn::Add(sum, hn::WidenMulPairwiseAdd(DI(), hn::BitCast(d, q), hn::BitCast(d, k)));
+    sum = hn::Add(sum, hn::WidenMulPairwiseAdd(DI(), hn::BitCast(d, q), hn::BitCast(d, k)));
+#if HWY_ARCH_X86
+    asm volatile("" : "+v"(sum.raw));  // else GCC multiplies everything first, and the sums don't find registers
+#endif
+    return sum;
   }
 };
 #endif
