@@ -43,18 +43,20 @@ void Score(const BlockSelectArgs& args, const ScoreTile& tile, int64_t begin, in
   const int32_t* pages = args.block_table + tile.seq * args.block_table_stride;
   const int64_t last_key = tile.first_position + tile.num_tokens;  // the last query sees the most
   const VF none = hn::Set(df, -std::numeric_limits<float>::infinity());
-  const char* key_rows[kTileKeys];
+  const int64_t end_key = std::min(end * args.block_tokens, last_key);
+  const char *key_rows[kTileKeys], *next_rows[kTileKeys];
   for (int64_t block = begin; block < end; ++block) {
     for (int64_t r = 0; r < rows; ++r) hn::Store(none, df, maxima + r * kLanes);
     const int64_t block_end = std::min((block + 1) * args.block_tokens, last_key);
     for (int64_t key = block * args.block_tokens; key < block_end; key += kTileKeys) {
       const int64_t count = std::min(kTileKeys, block_end - key);
-      for (int64_t j = 0; j < count; ++j) {
-        const int64_t page = pages[(key + j) / args.page_size];
-        key_rows[j] = reinterpret_cast<const char*>(k + page * args.k_page_stride + (key + j) % args.page_size * args.k_token_stride);
-      }
+      const auto locate = [&](int64_t from, int64_t to, const char** rows) HWY_ATTR {
+        kp::LocateKeys(k, pages, args.page_size, args.k_page_stride, args.k_token_stride, args.head_dim, from, to, rows);
+      };
+      locate(key, key + count, key_rows);
       std::fill(key_rows + count, key_rows + kTileKeys, key_rows[0]);
       kp::MakePanel<Key>(key_rows, args.head_dim, widened, panel);
+      locate(key + count, std::min(key + count + kTileKeys, end_key), next_rows);  // while these are multiplied, those come
       kp::MultiplyRows<kp::MathOf<Key>>(rows, 0, q, starts, words, panel, [&](int64_t r, int v, VF products) HWY_ATTR {
         const int64_t visible = std::min(count, tile.first_position + r / group + 1 - key), lanes = std::clamp<int64_t>(visible - v * kLanes, 0, kLanes);
         const auto counts = hn::AndNot(hn::IsNaN(products), hn::FirstN(df, lanes));

@@ -1,7 +1,7 @@
 #include "libs/attention/indexer/indexer_kernel.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "libs/quant/scratch_buffer.h"
 #include "libs/tiling/simd_targets.h"
@@ -36,26 +36,30 @@ float LoadNumber(DType type, const void* data, int64_t i) {
   return 0;
 }
 
-// The rows and scales of the entries [begin, end), at most kTileKeys. Lanes without an entry repeat the first.
+// A tile of entries: where their rows are, and their scales.
+struct Entries {
+  const char* rows[kTileKeys];
+  HWY_ALIGN float scales[kTileKeys] = {};
+};
+
+// The entries [begin, end), at most kTileKeys; none if end <= begin. Lanes without an entry repeat the first.
 template <class Key>
-HWY_INLINE void LocateEntries(const LightningIndexerArgs& args, const TokenTile& tile, int64_t begin, int64_t end, const char** rows,
-                              float* HWY_RESTRICT scales) {
-  const Key* k = static_cast<const Key*>(args.k);
-  const int32_t* blocks = args.block_table == nullptr ? nullptr : args.block_table + tile.seq * args.block_table_stride;
+HWY_INLINE void LocateEntries(const LightningIndexerArgs& args, const TokenTile& tile, int64_t begin, int64_t end, Entries& entries) {
+  if (end <= begin) return;
+  // A contiguous sequence is one page.
+  const int32_t first_page = 0;
+  const bool paged = args.block_table != nullptr;
+  const int32_t* pages = paged ? args.block_table + tile.seq * args.block_table_stride : &first_page;
+  const int64_t page_size = paged ? args.block_size : tile.num_entries, kv_begin = paged ? 0 : tile.kv_begin;
+  const Key* k = static_cast<const Key*>(args.k) + kv_begin * args.k_token_stride;
+  kp::LocateKeys(k, pages, page_size, args.k_block_stride, args.k_token_stride, args.head_dim, begin, end, entries.rows);
+  std::fill(entries.rows + (end - begin), entries.rows + kTileKeys, entries.rows[0]);
+  if (!args.format) return;
   for (int64_t entry = begin; entry < end; ++entry) {
-    int64_t row, scale;
-    if (blocks == nullptr) {
-      row = (tile.kv_begin + entry) * args.k_token_stride;
-      scale = (tile.kv_begin + entry) * args.k_scales_token_stride;
-    } else {
-      const int64_t block = blocks[entry / args.block_size], slot = entry % args.block_size;
-      row = block * args.k_block_stride + slot * args.k_token_stride;
-      scale = block * args.k_scales_block_stride + slot * args.k_scales_token_stride;
-    }
-    rows[entry - begin] = reinterpret_cast<const char*>(k + row);
-    if (args.format) scales[entry - begin] = LoadNumber(args.scales_type, args.k_scales, scale);
+    const int64_t page = pages[entry / page_size], slot = entry % page_size;
+    entries.scales[entry - begin] =
+        LoadNumber(args.scales_type, args.k_scales, page * args.k_scales_block_stride + (kv_begin + slot) * args.k_scales_token_stride);
   }
-  std::fill(rows + (end - begin), rows + kTileKeys, rows[0]);
 }
 
 // The scores of a query with the tile's keys.
@@ -109,13 +113,13 @@ void Score(const LightningIndexerArgs& args, const TokenTile& tile, int64_t begi
 
   const DF df;
   const DU du;
-  HWY_ALIGN float scales[kTileKeys] = {};
   HWY_ALIGN uint32_t ordered[kTileKeys];
-  const char* key_rows[kTileKeys];
-  for (int64_t entry = begin; entry < end; entry += kTileKeys) {
+  Entries buffers[2], *entries = &buffers[0], *next = &buffers[1];
+  LocateEntries<Key>(args, tile, begin, std::min(begin + kTileKeys, end), *entries);
+  for (int64_t entry = begin; entry < end; entry += kTileKeys, std::swap(entries, next)) {
     const int64_t last = std::min(entry + kTileKeys, end);
-    LocateEntries<Key>(args, tile, entry, last, key_rows, scales);
-    kp::MakePanel<Key>(key_rows, args.head_dim, widened, panel);
+    kp::MakePanel<Key>(entries->rows, args.head_dim, widened, panel);
+    LocateEntries<Key>(args, tile, last, std::min(last + kTileKeys, end), *next);  // while these are multiplied, those come
     for (int64_t t = 0; t < tile.num_tokens; ++t) {
       const int64_t count = std::min(last, visible[t]) - entry;
       if (count <= 0) continue;
@@ -126,7 +130,7 @@ void Score(const LightningIndexerArgs& args, const TokenTile& tile, int64_t begi
       bool any = false;
       for (int v = 0; v < kVectors; ++v) {
         VF score = scores[v];
-        if (args.format) score = hn::Mul(score, hn::Load(df, scales + v * kLanes));
+        if (args.format) score = hn::Mul(score, hn::Load(df, entries->scales + v * kLanes));
         const auto order = Ordered(score);
         hn::Store(order, du, ordered + v * kLanes);
         any |= !hn::AllFalse(du, hn::Ge(order, least));

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "libs/attention/indexer/key_code.h"
 #include "libs/quant/float_vectors-inl.h"
@@ -183,6 +184,21 @@ void MakePanel(const char* const* rows, int64_t dim, uint32_t* widened, uint32_t
   }
   constexpr bool kFlip = std::is_same_v<Key, KeyCode<quant::Format::kI8>> && kRaw<Key>;
   TransposeWords(words, WordsOf<Key>(dim), kFlip ? 0x80808080u : 0, panel);
+}
+
+// The rows of the keys [begin, end) of pages of `page_size`, at most kTileKeys, and their memory asked for.
+template <class Key>
+HWY_INLINE void LocateKeys(const Key* k, const int32_t* pages, int64_t page_size, int64_t page_stride, int64_t token_stride, int64_t dim,
+                           int64_t begin, int64_t end, const char** rows) {
+  for (int64_t key = begin; key < end;) {
+    const int64_t slot = key % page_size, run_end = std::min(end, key - slot + page_size);
+    const Key* row = k + pages[key / page_size] * page_stride + slot * token_stride;
+    for (; key < run_end; ++key, row += token_stride) {
+      const char* bytes = reinterpret_cast<const char*>(row);
+      rows[key - begin] = bytes;
+      for (int64_t byte = 0; byte < dim * static_cast<int64_t>(sizeof(Key)); byte += 64) hwy::Prefetch(bytes + byte);
+    }
+  }
 }
 
 // The register tile: rows, and vectors of keys. Products of pairs of int16 need registers for themselves.
