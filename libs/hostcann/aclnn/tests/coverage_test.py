@@ -6,6 +6,7 @@ import foreach_test  # noqa: F401
 import format_test  # noqa: F401
 import fused_test  # noqa: F401
 import grouped_test  # noqa: F401
+import hyper_connections_test  # noqa: F401
 import image_test  # noqa: F401
 import int4_test  # noqa: F401
 import moe_test  # noqa: F401
