@@ -1,12 +1,12 @@
 #ifndef LIBS_ATTENTION_BLOCK_SPARSE_BLOCK_CSR_H_
 #define LIBS_ATTENTION_BLOCK_SPARSE_BLOCK_CSR_H_
 
-// From each query's list of blocks to each block's list of queries, as prefill wants it that reads a block once for all its queries: compressed
-// sparse rows, one matrix for each KV head.
+// From each query's list of blocks to each block's list of queries, as prefill wants it that reads a block once for all its queries:
+// compressed sparse rows, one matrix for each KV head.
 //
-// Row r = first_row[s] + b is block b of sequence s, first_row[s] the sum of ceil(kv_len / block_tokens) of the sequences before s. Its queries are
-// queries[head][row_starts[head][r] .. row_starts[head][r + 1]), ascending. A pair (query, block) is in it once if block_sparse_attention.h
-// attends to it: lists are sets, -1 and blocks that begin behind the query are left out.
+// Row r = first_row[s] + b is block b of sequence s, first_row[s] the sum of ceil(kv_len / block_tokens) of the sequences before s. Its
+// queries are queries[head][row_starts[head][r] .. row_starts[head][r + 1]), ascending. A pair (query, block) is in it once if
+// block_sparse_attention.h attends to it: lists are sets, -1 and blocks that begin behind the query are left out.
 
 #include <cstdint>
 
@@ -36,7 +36,8 @@ struct BlockCsrArgs {
 // Rows of each head's matrix. InvalidArgument for sizes that are negative, or too many for int32.
 absl::StatusOr<int64_t> BlockCsrRows(const BlockCsrArgs& args);
 
-// InvalidArgument names the field, the value and the limit; a head with more pairs than queries_stride is found before `queries` is written.
+// InvalidArgument names the field, the value and the limit; a head with more pairs than queries_stride is found before `queries` is
+// written.
 absl::Status BuildBlockCsr(const BlockCsrArgs& args, tiling::Executor& executor);
 
 }  // namespace jumar::attention

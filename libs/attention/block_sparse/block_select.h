@@ -5,14 +5,14 @@
 //
 //   score[t, h, b] = max of q[t, h, :] · k[j, g, :] over the keys j of block b that the query sees,   g = h / (num_heads / num_key_heads)
 //
-// Block b of a sequence is its keys b * block_tokens .. (b + 1) * block_tokens - 1. Query i of S1 sees the keys j <= p = S2 - S1 + i (causal,
-// right-down), so the blocks 0 .. p / block_tokens, none if p < 0. Of these come first the `init_blocks` first ones of the sequence, then the
-// `local_blocks` last ones (a block that is both counts as local; both ascending), then the others by descending score, of equal ones the
-// smaller index first; at most top_k in all. The rest of the row is -1. A NaN product is left out of the maximum; a block of nothing else ranks
-// last, but is chosen before -1.
+// Block b of a sequence is its keys b * block_tokens .. (b + 1) * block_tokens - 1. Query i of S1 sees the keys j <= p = S2 - S1 + i
+// (causal, right-down), so the blocks 0 .. p / block_tokens, none if p < 0. Of these come first the `init_blocks` first ones of the
+// sequence, then the `local_blocks` last ones (a block that is both counts as local; both ascending), then the others by descending score,
+// of equal ones the smaller index first; at most top_k in all. The rest of the row is -1. A NaN product is left out of the maximum; a block
+// of nothing else ranks last, but is chosen before -1.
 //
-// Products are summed in fp32. A row is bit-equal in every batch, block table, chunking of the queries and number of threads; keys that no query
-// sees may be NaN. Scratch memory: 4 bytes for each query, head and block.
+// Products are summed in fp32. A row is bit-equal in every batch, block table, chunking of the queries and number of threads; keys that no
+// query sees may be NaN. Scratch memory: 4 bytes for each query, head and block.
 
 #include <cstdint>
 #include <optional>

@@ -1,12 +1,12 @@
 #ifndef LIBS_ATTENTION_BLOCK_SPARSE_BLOCK_SPARSE_ATTENTION_H_
 #define LIBS_ATTENTION_BLOCK_SPARSE_BLOCK_SPARSE_ATTENTION_H_
 
-// Causal attention with grouped query heads over selected blocks of a paged KV cache: paged_attention.h's formula, where query t of KV head g sees
-// the key at position j if j <= its own position and j / block_tokens is in the list indices[t, g]. A list is a set: order and repetitions
-// don't matter; -1 anywhere, and blocks that begin behind the query, are left out. No block: out = 0, lse = +infinity.
+// Causal attention with grouped query heads over selected blocks of a paged KV cache: paged_attention.h's formula, where query t of KV head
+// g sees the key at position j if j <= its own position and j / block_tokens is in the list indices[t, g]. A list is a set: order and
+// repetitions don't matter; -1 anywhere, and blocks that begin behind the query, are left out. No block: out = 0, lse = +infinity.
 //
-// It is one call of paged attention for each KV head, in which each query is a sequence of its own over a table of its selected pages: K and V
-// of other blocks are not read (and may be NaN), and a row's result depends on its own list only, bit for bit.
+// It is one call of paged attention for each KV head, in which each query is a sequence of its own over a table of its selected pages: K
+// and V of other blocks are not read (and may be NaN), and a row's result depends on its own list only, bit for bit.
 
 #include <cstdint>
 
@@ -17,8 +17,8 @@
 namespace jumar::attention {
 
 struct BlockSparseAttentionArgs {
-  // As for dense attention over pages of dense.block_size, which divides block_tokens. window_right is 0 or -1: both causal here; no window_left,
-  // no mask, no scales by position.
+  // As for dense attention over pages of dense.block_size, which divides block_tokens. window_right is 0 or -1: both causal here; no
+  // window_left, no mask, no scales by position.
   PagedAttentionArgs dense;
   int64_t block_tokens = 128;
   int64_t top_k = 0;                 // length of a list

@@ -2,7 +2,8 @@
 //   speedup        dense over the choice of blocks and the attention to them together
 //   select_share   of the choice, in the time of both
 //   select_of_peak multiply-adds of the choice, as a share of the peak of the instruction that it uses
-// Times are CPU time of all threads, the best of all iterations. JUMAR_SIMD=AVX2 forces an instruction set; JUMAR_BENCH_THREADS sets the threads (2).
+// Times are CPU time of all threads, the best of all iterations. JUMAR_SIMD=AVX2 forces an instruction set; JUMAR_BENCH_THREADS sets the
+// threads (2).
 
 #include <algorithm>
 #include <cmath>

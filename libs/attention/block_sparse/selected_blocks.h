@@ -1,8 +1,8 @@
 #ifndef LIBS_ATTENTION_BLOCK_SPARSE_SELECTED_BLOCKS_H_
 #define LIBS_ATTENTION_BLOCK_SPARSE_SELECTED_BLOCKS_H_
 
-// A query's list of blocks as everything of this folder reads it: a set. Order and repetitions don't matter; -1, and any block that begins behind
-// the last key that the query sees, are left out.
+// A query's list of blocks as everything of this folder reads it: a set. Order and repetitions don't matter; -1, and any block that begins
+// behind the last key that the query sees, are left out.
 
 #include <algorithm>
 #include <cstdint>

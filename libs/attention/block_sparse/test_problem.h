@@ -20,8 +20,8 @@ struct BlockCase {
   int64_t heads, kv_heads, head_dim, page_size, block_tokens, top_k;
 };
 
-// Owns the memory of a SelectBlocks whose index heads are the KV heads (one key head) and of an attention over what it selects. Every page that no
-// sequence has, the rest of the last ones, and lists, outputs are NaN or nonsense before the calls.
+// Owns the memory of a SelectBlocks whose index heads are the KV heads (one key head) and of an attention over what it selects. Every page
+// that no sequence has, the rest of the last ones, and lists, outputs are NaN or nonsense before the calls.
 struct BlockProblem {
   BlockProblem(const BlockCase& c, DType type, uint32_t seed, bool small_integers = false);
   BlockProblem(const BlockProblem&) = delete;

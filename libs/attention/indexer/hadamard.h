@@ -31,7 +31,8 @@ struct HadamardArgs {
 // A row with NaN or infinity gives NaN in that row only. InvalidArgument names the field, the value and the limit.
 absl::Status HadamardRotate(const HadamardArgs& args, tiling::Executor& executor);
 
-// The rotation in fp32, not rounded, then codes and a scale per row by the rule: codes [rows, dim], rows `codes_stride` bytes apart; scales [rows].
+// The rotation in fp32, not rounded, then codes and a scale per row by the rule: codes [rows, dim], rows `codes_stride` bytes apart; scales
+// [rows].
 struct RotatedCodes {
   quant::Rule rule = quant::Rule::kCannDynamic;
   quant::Format format = quant::Format::kI8;

@@ -19,8 +19,8 @@ namespace jumar::attention {
 absl::Status WriteIndexerKeys(const quant::RowCodec& codec, const quant::TokenRows& keys, bool rotate, std::span<const int64_t> slots,
                               const memory::kv::MutableBlocks& pages, tiling::Executor& executor);
 
-// Sets the format, k, its scales, their strides, block_size and num_blocks of `args` to the pages. InvalidArgument for a codec whose scales aren't
-// one fp32 or fp16 a token, or pages whose stride isn't a multiple of a scale.
+// Sets the format, k, its scales, their strides, block_size and num_blocks of `args` to the pages. InvalidArgument for a codec whose scales
+// aren't one fp32 or fp16 a token, or pages whose stride isn't a multiple of a scale.
 absl::Status ReadKeysFrom(const quant::RowCodec& codec, const memory::kv::ConstBlocks& pages, LightningIndexerArgs& args);
 
 }  // namespace jumar::attention

@@ -1,8 +1,8 @@
 // Products of query rows with a tile of keys, a key in each lane. Included once per SIMD target, see Highway's foreach_target.h.
 //
-// A tile is kTileKeys keys, transposed: word d of the panel's row holds the d-th 32 bits of each key. A word is one fp32, two bf16 or four bytes
-// where the CPU multiplies those directly, else the elements are widened first. Query rows are words in the same form, and each product is one
-// chain over the depth: neither the rows nor the keys that are computed together change a bit.
+// A tile is kTileKeys keys, transposed: word d of the panel's row holds the d-th 32 bits of each key. A word is one fp32, two bf16 or four
+// bytes where the CPU multiplies those directly, else the elements are widened first. Query rows are words in the same form, and each
+// product is one chain over the depth: neither the rows nor the keys that are computed together change a bit.
 
 #if defined(LIBS_ATTENTION_INDEXER_KEY_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBS_ATTENTION_INDEXER_KEY_PANEL_INL_H_
@@ -245,7 +245,8 @@ HWY_INLINE void MultiplyTile(int64_t first_row, const uint32_t* HWY_RESTRICT row
   if constexpr (kFirst + kColumns < kVectors) MultiplyTile<Math, kRows, kFirst + kColumns>(first_row, rows, starts, words, panel, fn);
 }
 
-// fn(row, v, products): the fp32 products of a row with the keys of the tile's v-th vector, for each v by ascending row. Rows lie `words` apart.
+// fn(row, v, products): the fp32 products of a row with the keys of the tile's v-th vector, for each v by ascending row. Rows lie `words`
+// apart.
 template <class Math, int kRows = Tile<Math>::kRows, class Fn>
 HWY_INLINE void MultiplyRows(int64_t rows, int64_t first, const uint32_t* HWY_RESTRICT q, const int32_t* starts, int64_t words,
                              const uint32_t* HWY_RESTRICT panel, const Fn& fn) {

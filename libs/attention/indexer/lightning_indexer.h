@@ -8,19 +8,20 @@
 //
 // which is sum_h w * relu(q_scale * k_scale * (q · k)), as scales are not negative.
 //
-// Sequence b has query tokens [query_starts[b], query_ends[b]), S1 of them, and S2 = kv_lens[b] tokens of context, of which `cmp_ratio` = r make
-// one entry: it has S2 / r entries (rounded down). Query i of S1 sees the entries
+// Sequence b has query tokens [query_starts[b], query_ends[b]), S1 of them, and S2 = kv_lens[b] tokens of context, of which `cmp_ratio` = r
+// make one entry: it has S2 / r entries (rounded down). Query i of S1 sees the entries
 //   s < (S2 - S1 + i + 1) / r   causal (right-down alignment; rounded down, none if negative)
 //   s < S2 / r                  otherwise
 //
-// The row of indices: the visible entries with the highest scores, in descending order, of equal ones the smaller index first; then -1. +0 and
-// -0 are equal. A NaN score ranks below every number, -infinity included: a broken key is only chosen if too few others are visible. (The
-// public documents don't say how ties and NaN go; op-plugin's own test sorts descending and stably.)
+// The row of indices: the visible entries with the highest scores, in descending order, of equal ones the smaller index first; then -1. +0
+// and -0 are equal. A NaN score ranks below every number, -infinity included: a broken key is only chosen if too few others are visible.
+// (Of the public documents at hand none defines ties or NaN; op-plugin's tests sort in descending order, stably in the quantised form.)
 //
-// Products of int8 are exact. Others are summed in fp32, as are the heads, from the first to the last. A row is bit-equal in every batch, block
-// table, chunking of the queries and number of threads. Entries that no query sees may be NaN, and so may unused blocks and padding.
+// Products of int8 are exact. Others are summed in fp32, as are the heads, from the first to the last. A row is bit-equal in every batch,
+// block table, chunking of the queries and number of threads. Entries that no query sees may be NaN, and so may unused blocks and padding.
 //
-// Scores are not kept: a row holds at most 2 * min(top_k, entries) + 289 candidates of 8 bytes, 8 rows a thread, whatever the context's length.
+// Scores are not kept: a row holds at most 2 * min(top_k, entries) + 289 candidates of 8 bytes, 8 rows a thread, whatever the context's
+// length.
 
 #include <cstdint>
 #include <optional>

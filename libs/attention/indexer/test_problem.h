@@ -27,8 +27,9 @@ enum class Keys { kF32, kF16, kBF16, kI8, kE4M3 };
 inline constexpr Keys kAllKeys[] = {Keys::kF32, Keys::kF16, Keys::kBF16, Keys::kI8, Keys::kE4M3};
 const char* Name(Keys keys);
 
-// Owns the memory of a LightningIndexerArgs. Every byte that no query may read is NaN: the rest of the last blocks, blocks of no sequence, the
-// gap behind each row. `small_integers`: every number is a small integer or power of two, so that scores are exact in fp32 and often equal.
+// Owns the memory of a LightningIndexerArgs. Every byte that no query may read is NaN: the rest of the last blocks, blocks of no sequence,
+// the gap behind each row. `small_integers`: every number is a small integer or power of two, so that scores are exact in fp32 and often
+// equal.
 struct IndexerProblem {
   IndexerProblem(const IndexerCase& c, Keys keys, uint32_t seed, bool small_integers = false);
   IndexerProblem(const IndexerProblem&) = delete;

@@ -1,8 +1,8 @@
 #ifndef LIBS_ATTENTION_INDEXER_TOP_K_H_
 #define LIBS_ATTENTION_INDEXER_TOP_K_H_
 
-// The k best of a stream of scores, in memory of O(k): a buffer of candidates that is cut to the k best when it is full, and the score that the
-// next one must reach. The order is total (no two candidates are equal), so the result doesn't depend on how the stream is cut.
+// The k best of a stream of scores, in memory of O(k): a buffer of candidates that is cut to the k best when it is full, and the score that
+// the next one must reach. The order is total (no two candidates are equal), so the result doesn't depend on how the stream is cut.
 
 #include <algorithm>
 #include <bit>
@@ -32,8 +32,8 @@ constexpr Candidate MakeCandidate(uint32_t ordered, int64_t index) {
 constexpr uint32_t OrderedOf(Candidate c) { return static_cast<uint32_t>(c >> 32); }
 constexpr int32_t IndexOf(Candidate c) { return static_cast<int32_t>(~static_cast<uint32_t>(c)); }
 
-// Leaves the k best of `count` at the front and in their order, which must be that of ascending indices; returns how many they are. `kth`, if
-// that was more than k: the k-th best score, found digit by digit from the top.
+// Leaves the k best of `count` at the front and in their order, which must be that of ascending indices; returns how many they are. `kth`,
+// if that was more than k: the k-th best score, found digit by digit from the top.
 inline int64_t CutToBest(Candidate* candidates, int64_t count, int64_t k, uint32_t* kth = nullptr) {
   if (count <= k) return count;
   const int digit = count < 1024 ? 8 : 11;
