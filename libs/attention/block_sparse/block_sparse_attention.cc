@@ -89,9 +89,12 @@ PagedAttentionArgs OfHead(const PagedAttentionArgs& dense, int64_t kv_head) {
   const auto advance = [](const void* p, int64_t bytes) { return p == nullptr ? nullptr : static_cast<const char*>(p) + bytes; };
   args.num_heads = group, args.num_kv_heads = 1;
   args.q = advance(dense.q, kv_head * group * dense.q_head_stride * size);
+  args.q_rope = advance(dense.q_rope, kv_head * group * dense.q_rope_head_stride * size);
+  args.k_rope = advance(dense.k_rope, kv_head * dense.k_rope_head_stride * size);
   args.k = advance(dense.k, kv_head * dense.k_head_stride * kv_size);
   args.v = advance(dense.v, kv_head * dense.v_head_stride * kv_size);
   if (dense.out != nullptr) args.out = static_cast<char*>(dense.out) + kv_head * group * dense.out_head_stride * size;
+  if (dense.sinks != nullptr) args.sinks = dense.sinks + kv_head * group;
   if (dense.lse != nullptr) args.lse = dense.lse + kv_head * group * dense.lse_head_stride;
   for (KvScales* scales : {&args.k_scales, &args.v_scales}) {
     if (scales->data != nullptr) scales->data += kv_head * scales->head_stride;

@@ -40,6 +40,7 @@ absl::Status CheckShape(const PagedAttentionArgs& args, int64_t value_head_dim) 
   }
   if (args.rope_dim > 0 && args.kv_format) return Invalid("a quantised cache has no part of rope_dim = ", args.rope_dim);
   if (!std::isfinite(args.scale)) return Invalid("scale = ", args.scale, " is not finite");
+  if (!std::isfinite(args.soft_cap) || args.soft_cap < 0) return Invalid("soft_cap = ", args.soft_cap, " is not a finite number from 0 on");
   if (args.kv_format && *args.kv_format != quant::Format::kI8 && *args.kv_format != quant::Format::kE4M3 &&
       *args.kv_format != quant::Format::kE5M2) {
     return Invalid("kv_format = ", quant::Name(*args.kv_format), "; a cache is int8, e4m3 or e5m2, or not quantised");

@@ -3,8 +3,9 @@
 
 // Softmax attention with grouped query heads (GQA, MQA, MHA) over a paged or a contiguous KV cache:
 //
-//   out[t, h, :] = sum_j p_j * v[j, g, :],   p = softmax_j(scale * q[t, h, :] · k[j, g, :])   over the visible keys j,
-//   lse[t, h]    = log sum_j exp(scale * q[t, h, :] · k[j, g, :]),   g = h / (num_heads / num_kv_heads)
+//   s_j          = scale * q[t, h, :] · k[j, g, :],   g = h / (num_heads / num_kv_heads);   with a soft cap, cap * tanh(s_j / cap)
+//   lse[t, h]    = log sum_j exp(s_j)   over the visible keys j;   with a sink, + exp(sinks[h]) in the sum
+//   out[t, h, :] = sum_j exp(s_j - lse[t, h]) * v[j, g, :]
 //
 // Queries and keys may be in two parts that lie apart, as latent attention has them: q = [q | q_rope], k = [k | k_rope].
 //
@@ -12,7 +13,7 @@
 // [query_starts[s], query_ends[s]) and keys at positions 0 .. kv_lens[s] - 1. Query i of Q sits at position
 // p = kv_lens[s] - Q + i (right-down alignment) and sees key j if
 //   (window_left < 0 or j >= p - window_left) and (window_right < 0 or j <= p + window_right) and mask[..., i, j] == 0.
-// Causal attention is window_right = 0. A query that sees no key gives out = 0 and lse = +infinity.
+// Causal attention is window_right = 0. A query that sees no key gives out = 0 and lse = +infinity, or its sink.
 //
 // Scores, softmax and sums are fp32; `out` is rounded once. The KV axis is cut at fixed positions, so the result of a query row
 // is bit-equal in decode, chunked and whole prefill, in any batch and with any number of threads. Keys that a row does
@@ -74,6 +75,8 @@ struct PagedAttentionArgs {
   const int64_t* kv_starts = nullptr;     // [num_seqs], contiguous only; null = sum of the previous kv_lens
 
   float scale = 1.0f;
+  float soft_cap = 0.0f;         // scores stay within it; 0 = no cap
+  const float* sinks = nullptr;  // optional [num_heads]: one more score of each head, of a key without a value; -infinity = none
   int64_t window_left = -1;   // keys before the query's own position that are visible; -1 = all
   int64_t window_right = -1;  // keys after it; 0 = causal, -1 = all
 

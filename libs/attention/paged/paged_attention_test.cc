@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "libs/attention/paged/test_checks.h"
 #include "libs/attention/paged/test_problem.h"
@@ -97,6 +98,64 @@ TEST_P(PagedAttentionTest, KeysInTwoPartsGiveTheSameBits) {
           ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(parts, c.name));
         }
       }
+    }
+  }
+}
+
+// Caps below, at and far above the scores; sinks below and above every score, and none; in every case of the registry.
+TEST_P(PagedAttentionTest, SoftCapAndSinksMatchFloat64) {
+  uint32_t seed = 500;
+  for (const Case& c : Cases()) {
+    std::mt19937 rng(seed);
+    std::normal_distribution<float> normal(0.0f, 3.0f);
+    std::vector<float> sinks(c.heads);
+    for (size_t h = 0; h < sinks.size(); ++h) sinks[h] = h % 5 == 0 ? -INFINITY : h % 5 == 1 ? 120.0f : h % 5 == 2 ? -90.0f : normal(rng);
+    for (DType type : kTypes) {
+      for (float cap : {0.0f, 0.5f, 30.0f, 1e6f}) {
+        AttentionProblem problem = Make(c, type, seed++);
+        problem.args.scale *= 4;
+        problem.args.soft_cap = cap;
+        if (cap != 0.5f) problem.args.sinks = sinks.data();
+        const absl::Status status = PagedAttention(problem.args, pool_);
+        ASSERT_TRUE(status.ok()) << c.name << ": " << status;
+        ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(problem, absl::StrCat(c.name, " cap ", cap)));
+      }
+    }
+  }
+}
+
+// A sink is one more key whose value is zero: softmax over it gives the same row.
+TEST_P(PagedAttentionTest, ASinkIsOneMoreKeyWithoutAValue) {
+  AttentionProblem with_key(DType::kF32, {{5, 300}, {1, 33}}, 4, 2, 64, 64, 16, -1, -1, 21);
+  std::vector<float> sinks(4, 1.25f);
+  for (int64_t s = 0; s < 2; ++s) {
+    const int64_t last = (s == 0 ? 300 : 33) - 1;
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t d = 0; d < 64; ++d) {
+        quant::StoreScalar(DType::kF32, 0.0f, with_key.V(s, last, h), d);
+        quant::StoreScalar(DType::kF32, d == 0 ? 1.0f : 0.0f, with_key.K(s, last, h), d);
+      }
+    }
+  }
+  with_key.args.scale = 1.0f;
+  auto* q = reinterpret_cast<float*>(with_key.q.data());
+  for (int64_t t = 0; t < 6; ++t) {
+    for (int64_t h = 0; h < 4; ++h) q[t * with_key.args.q_token_stride + h * with_key.args.q_head_stride] = 1.25f;
+  }
+  ASSERT_TRUE(PagedAttention(with_key.args, pool_).ok());
+  AttentionProblem with_sink = with_key;
+  with_sink.args.q = with_sink.q.data(), with_sink.args.out = with_sink.out.data(), with_sink.args.lse = with_sink.lse.data();
+  const std::vector<int64_t> lens = {299, 32};
+  with_sink.args.kv_lens = lens.data();
+  with_sink.args.sinks = sinks.data();
+  with_sink.PoisonOutput();
+  ASSERT_TRUE(PagedAttention(with_sink.args, pool_).ok());
+  for (int64_t t = 0; t < 6; ++t) {
+    for (int64_t h = 0; h < 4; ++h) {
+      for (int64_t d = 0; d < 64; ++d) {
+        ASSERT_NEAR(quant::LoadScalar(DType::kF32, with_sink.Out(t, h), d), quant::LoadScalar(DType::kF32, with_key.Out(t, h), d), 1e-6);
+      }
+      ASSERT_NEAR(with_sink.lse[t * 4 + h], with_key.lse[t * 4 + h], 2e-6);
     }
   }
 }
@@ -237,6 +296,8 @@ TEST(PagedAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
   EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8, a.q_rope = a.q; }), "k_rope is null"));
   EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8, a.kv_format = quant::Format::kI8; }), "a quantised cache has no part of rope_dim = 8"));
   EXPECT_TRUE(has(message([](auto& a) { a.scale = NAN; }), "scale"));
+  EXPECT_TRUE(has(message([](auto& a) { a.soft_cap = -1; }), "soft_cap = -1 is not a finite number from 0 on"));
+  EXPECT_TRUE(has(message([](auto& a) { a.soft_cap = INFINITY; }), "soft_cap = inf"));
   EXPECT_TRUE(has(message([](auto& a) { a.block_size = 0; }), "block_size = 0"));
   EXPECT_TRUE(has(message([](auto& a) { a.num_blocks = 1; }), "is not in [0, num_blocks = 1)"));
   EXPECT_TRUE(has(message([](auto& a) { a.block_table_stride = 2; }), "kv_lens[0] = 40 needs 3 blocks of 16, but block_table has 2"));

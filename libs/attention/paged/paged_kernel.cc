@@ -15,6 +15,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "hwy/contrib/math/math-inl.h"
 #include "libs/attention/paged/scales-inl.h"
 #include "libs/attention/paged/softmax-inl.h"
 #include "libs/attention/paged/tiles-inl.h"
@@ -105,6 +106,13 @@ HWY_INLINE void ScaleQuery(const T* in, int64_t dim, float* HWY_RESTRICT out, co
   }
 }
 
+// scores = cap * tanh(scores / cap), in place.
+HWY_NOINLINE void CapScores(float cap, int64_t count, float* HWY_RESTRICT scores) {
+  const DF df;
+  const VF size = hn::Set(df, cap), inverse = hn::Set(df, 1.0f / cap);
+  for (int64_t i = 0; i < count; i += kLanes) hn::Store(hn::Mul(size, hn::Tanh(df, hn::Mul(hn::Load(df, scores + i), inverse))), df, scores + i);
+}
+
 // Per-token scales of K multiply the scores before the softmax, those of V the probabilities after it. Scales per channel are in q, or come
 // with the output.
 template <typename K>
@@ -136,6 +144,7 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
       GatherScales(args, tile, args.k_scales, begin + first, begin + last, k_scales);
       MultiplyByScales(rows, k_scales, scratch.scores);
     }
+    if (args.soft_cap > 0) CapScores(args.soft_cap, rows * kTile, scratch.scores);
 
     Visible visible[kMaxRows];
     for (int64_t r = 0; r < rows; ++r) {
@@ -195,6 +204,16 @@ HWY_NOINLINE void MergeInto(const Partial& into, const Partial& next, int64_t ro
   }
 }
 
+// The state of a row after a score whose value is zero. `factor` is what the values it has are to be multiplied by.
+void AddSink(float sink, float& max, float& sum, float& factor) {
+  if (sink == kNone) return;
+  const DF df;
+  const float before = max;
+  max = std::max(before, sink);
+  factor = before == kNone ? 0.0f : hn::GetLane(ExpNonpositive(df, hn::Set(df, before - max)));
+  sum = (before == kNone ? 0.0f : sum * factor) + hn::GetLane(ExpNonpositive(df, hn::Set(df, sink - max)));
+}
+
 template <typename T>
 void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Partial& state) {
   const DF df;
@@ -202,7 +221,9 @@ void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Part
   for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     const int64_t r = row - tile.row_begin;
     const bool nothing = state.max[r] == kNone;
-    const VF inverse = hn::Set(df, 1.0f / state.sum[r]);
+    float max = state.max[r], sum = state.sum[r], factor = 1.0f;
+    if (args.sinks != nullptr) AddSink(args.sinks[tile.kv_head * group + row % group], max, sum, factor);
+    const VF inverse = hn::Set(df, factor / sum);
     T* out = static_cast<T*>(args.out) + QueryOffset(tile, group, row, args.out_token_stride, args.out_head_stride);
     for (int64_t d = 0; d < args.value_head_dim; d += kLanes) {
       const size_t count = std::min<int64_t>(kLanes, args.value_head_dim - d);
@@ -213,7 +234,7 @@ void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Part
     }
     if (args.lse != nullptr) {
       args.lse[QueryOffset(tile, group, row, args.lse_token_stride, args.lse_head_stride)] =
-          nothing ? std::numeric_limits<float>::infinity() : state.max[r] + std::log(state.sum[r]);
+          max == kNone ? std::numeric_limits<float>::infinity() : max + std::log(sum);
     }
   }
 }

@@ -40,7 +40,9 @@ double LoadKv(const PagedAttentionArgs& args, const KvScales& scales, const void
 // Relative error of a probability, and of their sum.
 double RelativeError(const PagedAttentionArgs& args, const AttentionReferenceRow& row) {
   constexpr double u = 0x1p-24, exp_error = 0x1p-22;
-  const double score_error = (args.head_dim + args.rope_dim + 3) * u * row.score_magnitude;
+  // With a cap, whose slope is at most 1: its division, a tanh of 4 units in the last place, and the product with it.
+  const double cap_error = args.soft_cap > 0 ? 10 * u * std::min<double>(row.score_magnitude, args.soft_cap) : 0;
+  const double score_error = (args.head_dim + args.rope_dim + 3) * u * row.score_magnitude + cap_error;
   const double one_exp = u * (row.score_range + 2 * score_error) + exp_error;
   const double steps = row.visible_keys / 16.0 + 64;  // the maxima rise in steps whose sum is at most score_range
   return std::expm1(2 * score_error + one_exp + u * row.score_range + steps * (exp_error + u) + u);
@@ -81,19 +83,22 @@ AttentionReferenceRow AttentionReference(const PagedAttentionArgs& args, int64_t
       add(args.scale * quant::LoadScalar(args.type, args.q_rope, q_rope + d) * quant::LoadScalar(args.type, args.k_rope, k_rope + d));
     }
     keys.push_back(j);
-    scores.push_back(score);
+    scores.push_back(args.soft_cap > 0 ? args.soft_cap * std::tanh(score / args.soft_cap) : score);
     row.score_magnitude = std::max(row.score_magnitude, magnitude);
   }
 
   row.out.assign(value_head_dim, 0);
   row.magnitude.assign(value_head_dim, 0);
+  row.values.assign(value_head_dim, 0);
   row.visible_keys = keys.size();
   row.lse = HUGE_VAL;
-  if (keys.empty()) return row;
-  const double max = *std::max_element(scores.begin(), scores.end());
-  row.score_range = max - *std::min_element(scores.begin(), scores.end());
+  std::vector<double> logits = scores;
+  if (args.sinks != nullptr && std::isfinite(args.sinks[head])) logits.push_back(args.sinks[head]);
+  if (logits.empty()) return row;
+  const double max = *std::max_element(logits.begin(), logits.end());
+  row.score_range = max - *std::min_element(logits.begin(), logits.end());
   double sum = 0;
-  for (double score : scores) sum += std::exp(score - max);
+  for (double logit : logits) sum += std::exp(logit - max);
   row.lse = max + std::log(sum);
   for (size_t i = 0; i < keys.size(); ++i) {
     const double p = std::exp(scores[i] - row.lse);
@@ -102,18 +107,20 @@ AttentionReferenceRow AttentionReference(const PagedAttentionArgs& args, int64_t
       const double value = LoadKv(args, args.v_scales, args.v, v + d, seq, keys[i], kv_head, d);
       row.out[d] += p * value;
       row.magnitude[d] += p * std::fabs(value);
+      row.values[d] += std::fabs(value);
     }
   }
   return row;
 }
 
 double AttentionErrorBound(const PagedAttentionArgs& args, const AttentionReferenceRow& row, int64_t d) {
-  const double error = 2.5 * RelativeError(args, row) * row.magnitude[d];  // numerator, denominator, and their product
+  // Numerator, denominator, and their product; then what is too small.
+  const double error = 2.5 * RelativeError(args, row) * row.magnitude[d] + 0x1p-126 * row.values[d];
   return error + quant::HalfUlp(args.type, std::fabs(row.out[d]) + error);
 }
 
 double LseErrorBound(const PagedAttentionArgs& args, const AttentionReferenceRow& row) {
-  if (row.visible_keys == 0) return 0;
+  if (std::isinf(row.lse)) return 0;
   return 1.5 * RelativeError(args, row) + 0x1p-23 * (std::fabs(row.lse) + 1);
 }
 
