@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "libs/attention/block_sparse/selected_blocks.h"
+#include "libs/attention/selected/selected_blocks.h"
 
 namespace jumar::attention {
 namespace {

@@ -38,7 +38,7 @@ void Run(benchmark::State& state, const BlockCase& c) {
     double begin = CpuSeconds();
     time(0, SelectBlocks(p.select, pool), begin);
     begin = CpuSeconds();
-    time(1, BlockSparseAttention(p.attention, pool), begin);
+    time(1, SelectedAttention(p.attention, pool), begin);
     begin = CpuSeconds();
     time(2, PagedAttention(p.attention.dense, pool), begin);
     begin = CpuSeconds();

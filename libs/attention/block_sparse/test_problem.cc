@@ -72,7 +72,7 @@ BlockProblem::BlockProblem(const BlockCase& c, DType type, uint32_t seed, bool s
   dense.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
   dense.out = out.data(), dense.out_token_stride = c.heads * c.head_dim, dense.out_head_stride = c.head_dim;
   dense.lse = lse.data(), dense.lse_token_stride = c.heads, dense.lse_head_stride = 1;
-  attention.block_tokens = c.block_tokens, attention.top_k = c.top_k;
+  attention.selected_tokens = c.block_tokens, attention.top_k = c.top_k;
   attention.indices = indices.data(), attention.indices_token_stride = c.top_k, attention.indices_head_stride = tokens * c.top_k;
 }
 

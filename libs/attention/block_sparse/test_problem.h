@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "libs/attention/block_sparse/block_select.h"
-#include "libs/attention/block_sparse/block_sparse_attention.h"
+#include "libs/attention/selected/selected_attention.h"
 
 namespace jumar::attention {
 
@@ -32,7 +32,7 @@ struct BlockProblem {
   void* Row(std::vector<char>& cache, int64_t seq, int64_t position, int64_t kv_head);
 
   BlockSelectArgs select;
-  BlockSparseAttentionArgs attention;
+  SelectedAttentionArgs attention;
   BlockCase shape;
   int64_t tokens = 0;
   std::vector<char> index_q, index_k, q, k, v, out;

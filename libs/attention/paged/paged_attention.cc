@@ -49,9 +49,10 @@ absl::Status CheckShape(const PagedAttentionArgs& args, int64_t value_head_dim) 
     return Invalid("there are k_scales or v_scales, but kv_format is not set");
   }
   if (args.num_seqs > 0 && (args.query_ends == nullptr || args.kv_lens == nullptr)) return Invalid("query_ends or kv_lens is null");
-  if (args.block_table != nullptr) {
+  if (args.block_table != nullptr || args.slots != nullptr) {
+    if (args.block_table != nullptr && args.slots != nullptr) return Invalid("there are slots and a block_table; give one of them");
     if (args.block_size < 1) return Invalid("block_size = ", args.block_size, " is not positive");
-    if (args.kv_starts != nullptr) return Invalid("kv_starts is for the contiguous layout, but there is a block_table");
+    if (args.kv_starts != nullptr) return Invalid("kv_starts is for the contiguous layout, but there is a block_table, or slots");
   }
   return absl::OkStatus();
 }
@@ -83,14 +84,24 @@ absl::Status CheckSequence(const PagedAttentionArgs& args, int64_t seq, int64_t 
   if (num_queries == 0 || kv_len == 0) return absl::OkStatus();
   if (args.k == nullptr || args.v == nullptr) return Invalid("k or v is null");
   if (args.rope_dim > 0 && args.k_rope == nullptr) return Invalid("k_rope is null");
+  // Keys that lie wholly left of every query's window may have been given back.
+  const int64_t first_key = args.window_left < 0 ? 0 : std::max<int64_t>(0, kv_len - num_queries - args.window_left);
+  if (args.slots != nullptr) {
+    if (kv_len > args.slots_stride) return Invalid("kv_lens[", seq, "] = ", kv_len, ", but slots has ", args.slots_stride, " entries a row");
+    const int32_t* slots = args.slots + seq * args.slots_stride;
+    for (int64_t j = first_key; j < kv_len; ++j) {
+      if (slots[j] < 0 || slots[j] / args.block_size >= args.num_blocks) {
+        return Invalid("slots[", seq, "][", j, "] = ", slots[j], " is not in the ", args.num_blocks, " blocks of ", args.block_size);
+      }
+    }
+    return absl::OkStatus();
+  }
   if (args.block_table == nullptr) return absl::OkStatus();
   const int64_t used = (kv_len + args.block_size - 1) / args.block_size;
   if (used > args.block_table_stride) {
     return Invalid("kv_lens[", seq, "] = ", kv_len, " needs ", used, " blocks of ", args.block_size, ", but block_table has ",
                    args.block_table_stride, " entries a row");
   }
-  // Blocks that lie wholly left of every query's window may have been given back.
-  const int64_t first_key = args.window_left < 0 ? 0 : std::max<int64_t>(0, kv_len - num_queries - args.window_left);
   for (int64_t i = first_key / args.block_size; i < used; ++i) {
     const int32_t block = args.block_table[seq * args.block_table_stride + i];
     if (block < 0 || block >= args.num_blocks) {

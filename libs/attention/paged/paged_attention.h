@@ -54,6 +54,7 @@ struct PagedAttentionArgs {
   // Key (or value) at position j of sequence s:
   //   paged       block_table[s][j / block_size] * block_stride + (j % block_size) * token_stride + kv_head * head_stride
   //   contiguous  (kv_starts[s] + j) * token_stride + kv_head * head_stride
+  //   selected    slots[s][j] / block_size * block_stride + (slots[s][j] % block_size) * token_stride + kv_head * head_stride
   const void* k = nullptr;
   int64_t k_block_stride = 0, k_token_stride = 0, k_head_stride = 0;
   const void* v = nullptr;
@@ -64,10 +65,12 @@ struct PagedAttentionArgs {
   std::optional<quant::Format> kv_format = {};  // of a quantised cache: kI8, kE4M3 or kE5M2, a byte each; not with rope_dim
   KvScales k_scales = {}, v_scales = {};        // of a quantised cache only
 
-  const int32_t* block_table = nullptr;  // [num_seqs, block_table_stride], or null = contiguous
+  const int32_t* block_table = nullptr;  // [num_seqs, block_table_stride], or null = contiguous, or selected
   int64_t block_table_stride = 0;        // >= ceil(max kv_len / block_size)
+  const int32_t* slots = nullptr;        // [num_seqs, slots_stride], instead of a block_table: where each key of a sequence is
+  int64_t slots_stride = 0;              // >= max kv_len
   int64_t block_size = 0;
-  int64_t num_blocks = 0;                // of the cache: every table entry that is used lies in [0, num_blocks)
+  int64_t num_blocks = 0;                // of the cache: every table entry that is used lies in [0, num_blocks), every slot in its tokens
 
   const int64_t* query_ends = nullptr;    // [num_seqs], cumulative
   const int64_t* query_starts = nullptr;  // [num_seqs], or null = the end of the previous sequence (0 for the first)

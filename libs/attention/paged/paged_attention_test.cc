@@ -102,6 +102,33 @@ TEST_P(PagedAttentionTest, KeysInTwoPartsGiveTheSameBits) {
   }
 }
 
+// The same keys, one by one, as the block table gives them: the same bits, scales of a quantised cache included.
+TEST_P(PagedAttentionTest, SlotsGiveTheSameBitsAsTheirBlockTable) {
+  for (const Case& c : Cases()) {
+    if (c.block_size == 0) continue;
+    for (bool quantized : {false, true}) {
+      AttentionProblem paged = Make(c, DType::kBF16, 31);
+      if (quantized) paged.Quantize(quant::Format::kE4M3, TestScales::kSlot, TestScales::kSlot, 4);
+      ASSERT_TRUE(PagedAttention(paged.args, pool_).ok());
+      const std::vector<char> out = paged.out;
+      const std::vector<float> lse = paged.lse;
+      const int64_t stride = paged.args.block_table_stride * c.block_size;
+      std::vector<int32_t> slots(paged.args.num_seqs * stride + 1, -1);
+      for (int64_t s = 0; s < paged.args.num_seqs; ++s) {
+        for (int64_t j = 0; j < paged.kv_lens[s]; ++j) {
+          slots[s * stride + j] = paged.block_table[s * paged.args.block_table_stride + j / c.block_size] * c.block_size + j % c.block_size;
+        }
+      }
+      paged.args.block_table = nullptr, paged.args.slots = slots.data(), paged.args.slots_stride = stride;
+      paged.PoisonOutput();
+      const absl::Status status = PagedAttention(paged.args, pool_);
+      ASSERT_TRUE(status.ok()) << c.name << ": " << status;
+      ASSERT_EQ(paged.out, out) << c.name;
+      ASSERT_EQ(std::memcmp(paged.lse.data(), lse.data(), lse.size() * sizeof(float)), 0) << c.name;
+    }
+  }
+}
+
 // Caps below, at and far above the scores; sinks below and above every score, and none; in every case of the registry.
 TEST_P(PagedAttentionTest, SoftCapAndSinksMatchFloat64) {
   uint32_t seed = 500;
@@ -296,6 +323,11 @@ TEST(PagedAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
   EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8, a.q_rope = a.q; }), "k_rope is null"));
   EXPECT_TRUE(has(message([](auto& a) { a.rope_dim = 8, a.kv_format = quant::Format::kI8; }), "a quantised cache has no part of rope_dim = 8"));
   EXPECT_TRUE(has(message([](auto& a) { a.scale = NAN; }), "scale"));
+  const std::vector<int32_t> slots(80, 5);
+  EXPECT_TRUE(has(message([&](auto& a) { a.slots = slots.data(); }), "there are slots and a block_table"));
+  EXPECT_TRUE(has(message([&](auto& a) { a.block_table = nullptr, a.slots = slots.data(), a.slots_stride = 39; }), "kv_lens[0] = 40, but slots has 39 entries a row"));
+  EXPECT_TRUE(has(message([&](auto& a) { a.block_table = nullptr, a.slots = slots.data(), a.slots_stride = 40, a.num_blocks = 0; }),
+                  "slots[0][0] = 5 is not in the 0 blocks of 16"));
   EXPECT_TRUE(has(message([](auto& a) { a.soft_cap = -1; }), "soft_cap = -1 is not a finite number from 0 on"));
   EXPECT_TRUE(has(message([](auto& a) { a.soft_cap = INFINITY; }), "soft_cap = inf"));
   EXPECT_TRUE(has(message([](auto& a) { a.block_size = 0; }), "block_size = 0"));

@@ -56,9 +56,14 @@ HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, 
   const K* v = static_cast<const K*>(args.v) + tile.kv_head * args.v_head_stride;
   const K* r = args.rope_dim == 0 ? nullptr : static_cast<const K*>(args.k_rope) + tile.kv_head * args.k_rope_head_stride;
   const int32_t* blocks = args.block_table == nullptr ? nullptr : args.block_table + tile.seq * args.block_table_stride;
+  const int32_t* slots = args.slots == nullptr ? nullptr : args.slots + tile.seq * args.slots_stride;
   for (int64_t key = begin; key < end;) {
     int64_t run = end - key, block = 0, token = tile.kv_begin + key;  // keys that lie one token stride apart
-    if (blocks != nullptr) {
+    if (slots != nullptr) {
+      block = slots[key] / args.block_size;
+      token = slots[key] % args.block_size;
+      run = 1;
+    } else if (blocks != nullptr) {
       block = blocks[key / args.block_size];
       token = key % args.block_size;
       run = std::min(run, args.block_size - token);

@@ -10,6 +10,10 @@ namespace {
 
 // Element offset of key `j` of the sequence in K (or V, by its strides).
 int64_t KeyOffset(const PagedAttentionArgs& args, int64_t seq, int64_t j, int64_t block_stride, int64_t token_stride) {
+  if (args.slots != nullptr) {
+    const int64_t slot = args.slots[seq * args.slots_stride + j];
+    return slot / args.block_size * block_stride + slot % args.block_size * token_stride;
+  }
   if (args.block_table != nullptr) {
     return args.block_table[seq * args.block_table_stride + j / args.block_size] * block_stride + j % args.block_size * token_stride;
   }

@@ -24,6 +24,11 @@ inline void GatherScales(const PagedAttentionArgs& args, const RowTile& tile, co
   if (scales.per == KvScales::Per::kPosition) {
     head += tile.seq * scales.seq_stride;
     for (int64_t key = begin; key < end; ++key) out[key % kTile] = head[key * scales.token_stride];
+  } else if (args.slots != nullptr) {
+    const int32_t* slots = args.slots + tile.seq * args.slots_stride;
+    for (int64_t key = begin; key < end; ++key) {
+      out[key % kTile] = head[slots[key] / args.block_size * scales.block_stride + slots[key] % args.block_size * scales.token_stride];
+    }
   } else if (args.block_table == nullptr) {
     for (int64_t key = begin; key < end; ++key) out[key % kTile] = head[(tile.kv_begin + key) * scales.token_stride];
   } else {

@@ -1,4 +1,4 @@
-#include "libs/attention/block_sparse/block_sparse_attention.h"
+#include "libs/attention/selected/selected_attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@ void ExpectMatchesReference(BlockProblem& p) {
     for (int64_t i = 0; i < p.query_ends[s] - begin; ++i) {
       for (int64_t h = 0; h < dense.num_heads; ++h) {
         const std::set<int32_t> list = ListOf(p, begin + i, h / (dense.num_heads / dense.num_kv_heads));
-        for (int64_t j = 0; j < most; ++j) mask[j] = list.count(static_cast<int32_t>(j / p.attention.block_tokens)) == 0;
+        for (int64_t j = 0; j < most; ++j) mask[j] = list.count(static_cast<int32_t>(j / p.attention.selected_tokens)) == 0;
         const AttentionReferenceRow want = AttentionReference(masked, s, i, h);
         for (int64_t d = 0; d < dense.head_dim; ++d) {
           const double got = quant::LoadScalar(dense.type, p.out.data(), ((begin + i) * dense.num_heads + h) * dense.head_dim + d);
@@ -64,14 +64,14 @@ void ExpectMatchesReference(BlockProblem& p) {
   }
 }
 
-class BlockSparseAttentionTest : public testing::TestWithParam<std::string> {
+class BlockSparseTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(tiling::UseSimdTarget(GetParam()).ok()); }
   void TearDown() override { ASSERT_TRUE(tiling::UseSimdTarget("").ok()); }
   tiling::ThreadPool pool_{3};
 };
 
-TEST_P(BlockSparseAttentionTest, MatchesMaskedDenseAttentionInFloat64) {
+TEST_P(BlockSparseTest, MatchesMaskedDenseAttentionInFloat64) {
   uint32_t seed = 1;
   for (const BlockCase& c : kCases) {
     for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -87,7 +87,7 @@ TEST_P(BlockSparseAttentionTest, MatchesMaskedDenseAttentionInFloat64) {
           } else {
             ASSERT_TRUE(SelectBlocks(p.select, pool_).ok());
           }
-          const absl::Status status = BlockSparseAttention(p.attention, pool_);
+          const absl::Status status = SelectedAttention(p.attention, pool_);
           ASSERT_TRUE(status.ok()) << status;
           ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(p));
         }
@@ -97,12 +97,12 @@ TEST_P(BlockSparseAttentionTest, MatchesMaskedDenseAttentionInFloat64) {
 }
 
 // Neither the order of a list nor what isn't in it matters, nor the batch and the threads.
-TEST_P(BlockSparseAttentionTest, OnlyTheSetOfBlocksMatters) {
+TEST_P(BlockSparseTest, OnlyTheSetOfBlocksMatters) {
   std::mt19937 rng(3);
   for (const BlockCase& c : kCases) {
     BlockProblem p(c, DType::kBF16, 7);
     p.RandomLists(8);
-    ASSERT_TRUE(BlockSparseAttention(p.attention, pool_).ok());
+    ASSERT_TRUE(SelectedAttention(p.attention, pool_).ok());
     const std::vector<char> want = p.out;
     for (int64_t row = 0; row < p.tokens * c.kv_heads; ++row) std::shuffle(&p.indices[row * c.top_k], &p.indices[(row + 1) * c.top_k], rng);
     // Keys of blocks that are in no list of the sequence become NaN.
@@ -120,7 +120,7 @@ TEST_P(BlockSparseAttentionTest, OnlyTheSetOfBlocksMatters) {
     for (int workers : {1, 2, 5}) {
       tiling::ThreadPool pool(workers);
       std::fill(p.out.begin(), p.out.end(), char{-1});
-      ASSERT_TRUE(BlockSparseAttention(p.attention, pool).ok());
+      ASSERT_TRUE(SelectedAttention(p.attention, pool).ok());
       ASSERT_EQ(p.out, want) << workers;
     }
     for (size_t s = 0; s < c.sequences.size(); ++s) {  // each query alone, as in decode
@@ -128,37 +128,18 @@ TEST_P(BlockSparseAttentionTest, OnlyTheSetOfBlocksMatters) {
       for (int64_t i = 0; i < queries; ++i) {
         const int64_t start = begin + i, end = start + 1, keys = p.kv_lens[s] - queries + i + 1;
         if (keys < 0) continue;
-        BlockSparseAttentionArgs one = p.attention;
+        SelectedAttentionArgs one = p.attention;
         one.dense.num_seqs = 1, one.dense.query_starts = &start, one.dense.query_ends = &end, one.dense.kv_lens = &keys;
         one.dense.block_table += s * one.dense.block_table_stride;
         std::memset(p.out.data() + start * c.heads * c.head_dim * 2, 0xFF, c.heads * c.head_dim * 2);
-        ASSERT_TRUE(BlockSparseAttention(one, tiling::InlineExecutor()).ok());
+        ASSERT_TRUE(SelectedAttention(one, tiling::InlineExecutor()).ok());
         ASSERT_EQ(p.out, want) << s << " " << i;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, BlockSparseAttentionTest, testing::ValuesIn(tiling::SimdTargets()), [](const auto& info) { return info.param; });
-
-TEST(BlockSparseAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
-  const auto expect = [](const std::string& part, void (*spoil)(BlockProblem&)) {
-    BlockProblem p({{{2, 40}}, 2, 2, 32, 16, 16, 4}, DType::kBF16, 1);
-    p.RandomLists(1);
-    spoil(p);
-    EXPECT_THAT(std::string(BlockSparseAttention(p.attention, tiling::InlineExecutor()).message()), testing::HasSubstr(part));
-  };
-  expect("block_tokens = 24 is not a positive multiple of block_size = 16", [](BlockProblem& p) { p.attention.block_tokens = 24; });
-  expect("top_k = -1 is not in", [](BlockProblem& p) { p.attention.top_k = -1; });
-  expect("there is a window", [](BlockProblem& p) { p.attention.dense.window_left = 3; });
-  expect("there is a mask", [](BlockProblem& p) { p.attention.dense.mask = reinterpret_cast<const uint8_t*>("x"); });
-  expect("needs 3 blocks of 16, but block_table has 2", [](BlockProblem& p) { p.attention.dense.block_table_stride = 2; });
-  expect("indices is null", [](BlockProblem& p) { p.attention.indices = nullptr; });
-  expect("is not in [0, num_blocks = 5)", [](BlockProblem& p) {
-    std::fill(p.indices.begin(), p.indices.end(), 0);
-    p.block_table[0] = 9;
-  });
-}
+INSTANTIATE_TEST_SUITE_P(Targets, BlockSparseTest, testing::ValuesIn(tiling::SimdTargets()), [](const auto& info) { return info.param; });
 
 BlockCsrArgs CsrOf(const BlockProblem& p, std::vector<int32_t>& starts, std::vector<int32_t>& queries) {
   BlockCsrArgs args = {.num_seqs = p.select.num_seqs, .query_ends = p.query_ends.data(), .kv_lens = p.kv_lens.data(), .block_tokens = p.shape.block_tokens,

@@ -1,5 +1,5 @@
-#ifndef LIBS_ATTENTION_BLOCK_SPARSE_SELECTED_BLOCKS_H_
-#define LIBS_ATTENTION_BLOCK_SPARSE_SELECTED_BLOCKS_H_
+#ifndef LIBS_ATTENTION_SELECTED_SELECTED_BLOCKS_H_
+#define LIBS_ATTENTION_SELECTED_SELECTED_BLOCKS_H_
 
 // A query's list of blocks as everything of this folder reads it: a set. Order and repetitions don't matter; -1, and any block that begins
 // behind the last key that the query sees, are left out.
@@ -21,4 +21,4 @@ inline int64_t VisibleBlocks(const int32_t* list, int64_t count, int64_t visible
 
 }  // namespace jumar::attention::internal
 
-#endif  // LIBS_ATTENTION_BLOCK_SPARSE_SELECTED_BLOCKS_H_
+#endif  // LIBS_ATTENTION_SELECTED_SELECTED_BLOCKS_H_
