@@ -21,8 +21,8 @@ absl::Status CheckPacked(const SelectedAttentionArgs& args) {
   const PagedAttentionArgs& dense = args.dense;
   if (args.codec == nullptr) return absl::OkStatus();
   if (dense.k != nullptr || dense.k_rope != nullptr || dense.v != nullptr || dense.kv_format) return Invalid("there are packed rows, and k, v or kv_format");
-  if (dense.type != DType::kBF16 || dense.num_kv_heads != 1) {
-    return Invalid("packed rows are for bfloat16 and one KV head, not ", quant::Name(dense.type), " and ", dense.num_kv_heads);
+  if (quant::SizeOf(dense.type) != 2 || dense.num_kv_heads != 1) {
+    return Invalid("packed rows are for bfloat16 or float16 and one KV head, not ", quant::Name(dense.type), " and ", dense.num_kv_heads);
   }
   if (dense.head_dim != args.codec->dims || dense.rope_dim != args.codec->rope_dims || (dense.value_head_dim != 0 && dense.value_head_dim != dense.head_dim)) {
     return Invalid("head_dim = ", dense.head_dim, ", rope_dim = ", dense.rope_dim, ", value_head_dim = ", dense.value_head_dim,
@@ -160,7 +160,7 @@ absl::Status UnpackRows(const SelectedAttentionArgs& args, const Rows& rows, Pag
   }
   memory.resize(std::max(memory.size(), (slots.size() + 1) * static_cast<size_t>(width)));
   const quant::MutableTokenRows out = {
-      .type = DType::kBF16, .values = memory.data(), .stride = width, .rope = memory.data() + args.codec->dims, .rope_stride = width};
+      .type = args.dense.type, .values = memory.data(), .stride = width, .rope = memory.data() + args.codec->dims, .rope_stride = width};
   if (auto status = quant::ReadRows(*args.codec, args.pages, slots, out, executor); !status.ok()) return status;
   head.k = head.v = memory.data(), head.k_rope = memory.data() + args.codec->dims;
   head.k_token_stride = head.v_token_stride = head.k_rope_token_stride = width;

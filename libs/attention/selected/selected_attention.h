@@ -8,7 +8,8 @@
 //
 // K and V of other keys are not read (and may be NaN). A row's result depends on its own set only, bit for bit.
 //
-// The cache may be of packed rows (libs/quant/packed): the selected rows become bf16, latent * scale rounded once, and attention reads those.
+// The cache may be of packed rows (libs/quant/packed): the selected rows become bf16 (or fp16), latent * scale rounded once, and attention reads
+// those.
 
 #include <cstdint>
 
@@ -29,7 +30,7 @@ struct SelectedAttentionArgs {
   int64_t indices_token_stride = 0, indices_head_stride = 0;
 
   // Packed rows instead of dense.k, dense.k_rope and dense.v, which are null: one KV head of codec->dims and codec->rope_dims, whose values are
-  // the first part of the keys, of type bf16, with a block_table over these pages.
+  // the first part of the keys, with a block_table over these pages. The type is one of 16 bits, and that of the rows' second part.
   const quant::RowCodec* codec = nullptr;
   memory::kv::ConstBlocks pages = {};
 };

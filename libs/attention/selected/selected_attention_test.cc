@@ -297,6 +297,7 @@ TEST(SelectedAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
   expect("num_blocks = 1000000000 is not in [0, 134217727]", [](auto& a) { a.dense.num_blocks = 1'000'000'000; });
   expect("kv_starts[0] = 2147483647 is not in", [&](auto& a) { a.dense.block_table = nullptr, a.dense.kv_starts = starts; });
   expect("there are packed rows, and k, v or kv_format", [&](auto& a) { a.codec = &codec; });
+  expect("packed rows are for bfloat16 or float16 and one KV head, not float32 and 1", [&](auto& a) { a.codec = &codec, a.dense.k = a.dense.v = nullptr, a.dense.type = DType::kF32; });
   expect("packed rows have 512, 64 and 512", [&](auto& a) { a.codec = &codec, a.dense.k = a.dense.v = nullptr; });
 }
 

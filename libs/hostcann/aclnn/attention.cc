@@ -39,6 +39,11 @@ AttentionCall WithRope(AttentionCall call, const std::optional<aclTensor>& query
   return call;
 }
 
+AttentionCall WithSink(AttentionCall call, const std::optional<aclTensor>& sink) {
+  call.sink = Given(sink);
+  return call;
+}
+
 // With a single query per sequence these operators ignore sparse_mode: the query sees all keys, save for an explicit mask.
 AttentionCall ForInference(AttentionCall call) {
   const bool packed = call.layout.starts_with("TND") || call.layout.starts_with("NTD");
@@ -122,9 +127,8 @@ ACLNN_PLAN(FusedInferAttentionScoreV4, FUSED_INPUTS, OptRaw(query_rope), OptRaw(
            OptRaw(softmax_lse)) {
   Refuse({FUSED_REFUSED,
           {"dequant_scale_key_rope", !!dequant_scale_key_rope},
-          {"dequant_scale_query", !!dequant_scale_query},
-          {"learnable_sink", !!learnable_sink}});
-  return PlanAttention(WithRope(ForInference(FUSED_CALL), query_rope, key_rope));
+          {"dequant_scale_query", !!dequant_scale_query}});
+  return PlanAttention(WithSink(WithRope(ForInference(FUSED_CALL), query_rope, key_rope), learnable_sink));
 }
 
 // The only one on Ascend950.
@@ -134,10 +138,9 @@ ACLNN_PLAN(FusedInferAttentionScoreV5, FUSED_INPUTS, OptRaw(query_rope), OptRaw(
   Refuse({FUSED_REFUSED,
           {"dequant_scale_key_rope", !!dequant_scale_key_rope},
           {"dequant_scale_query", !!dequant_scale_query},
-          {"learnable_sink", !!learnable_sink},
           {"q_start_idx", !!q_start_idx},
           {"kv_start_idx", !!kv_start_idx}});
-  return PlanAttention(WithRope(ForInference(FUSED_CALL), query_rope, key_rope));
+  return PlanAttention(WithSink(WithRope(ForInference(FUSED_CALL), query_rope, key_rope), learnable_sink));
 }
 
 // What a captured graph reserves before the lengths are known. No workspace here, whatever they are.

@@ -34,6 +34,7 @@ struct AttentionCall {
   std::optional<aclTensor> key_scale = {}, value_scale = {};  // of a quantised cache (attention_scales.h)
   int64_t key_scale_mode = 0, value_scale_mode = 0;
   int64_t sparse_mode = 0;
+  std::optional<aclTensor> sink = {};  // [num_heads], any float: one more score of each head
   aclTensor out;
   std::optional<aclTensor> lse = {};  // [tokens, heads, 1] for TND and NTD, else [batch, heads, queries, 1]
 };

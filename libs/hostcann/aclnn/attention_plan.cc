@@ -149,8 +149,9 @@ struct KernelCall {
   IntList query_ends = {}, kv_lens = {}, query_starts = {};
 
   // Scales that are converted when the task runs replace what the arguments have.
-  void Run(tiling::Executor& executor, const float* key_scales, const float* value_scales) const {
+  void Run(tiling::Executor& executor, const float* key_scales, const float* value_scales, const float* sinks) const {
     PagedAttentionArgs a = args;
+    a.sinks = sinks;
     if (key_scales != nullptr) a.k_scales.data = key_scales;
     if (value_scales != nullptr) a.v_scales.data = value_scales;
     a.num_seqs = static_cast<int64_t>(query_ends.size());
@@ -205,6 +206,8 @@ class Planner {
     Require(call.key_scale.has_value() == format_.has_value() && call.value_scale.has_value() == format_.has_value(), "key is ",
             DTypeName(call.keys[0].dtype), " and ", call.key_scale || call.value_scale ? "there is" : "there isn't",
             " a scale; int8 and float8 need key_antiquant_scale and value_antiquant_scale, other types take none");
+    Require(!call.sink || call.sink->numel() == call.num_heads, "learnable_sink has shape ", call.sink ? ToString(call.sink->sizes) : "",
+            "; it must have num_heads = ", call.num_heads, " elements");
     if (call.mask && call.sparse_mode > 1) call_.mask.reset();  // modes 2 to 4 pass a fixed triangle that tells nothing new
     Require(call.mask || call.sparse_mode != 1, "atten_mask is missing; sparse_mode 1 needs it");
     batches_ = packed_ ? (call.query_lengths ? static_cast<int64_t>(call.query_lengths->size()) : 0) : query_.batch;
@@ -223,18 +226,18 @@ class Planner {
   }
 
   Task Make() {
-    return [calls = std::move(calls_), key_scales = std::move(key_scales_.convert), value_scales = std::move(value_scales_.convert)] {
+    return [calls = std::move(calls_), key_scales = std::move(key_scales_.convert), value_scales = std::move(value_scales_.convert), sink = call_.sink] {
       tiling::Executor& pool = ComputeExecutor();
       const auto to_float = [](const std::optional<aclTensor>& t) { return t ? ToTensor(*t).to(at::kFloat).contiguous() : Tensor(); };
       const auto data = [](const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; };
-      const Tensor key_floats = to_float(key_scales), value_floats = to_float(value_scales);
-      const float *k = data(key_floats), *v = data(value_floats);
+      const Tensor key_floats = to_float(key_scales), value_floats = to_float(value_scales), sink_floats = to_float(sink);
+      const float *k = data(key_floats), *v = data(value_floats), *sinks = data(sink_floats);
       const int64_t n = static_cast<int64_t>(calls.size());
       if (n < 2 * pool.num_workers()) {
-        for (const KernelCall& call : calls) call.Run(pool, k, v);
+        for (const KernelCall& call : calls) call.Run(pool, k, v, sinks);
       } else {
         pool.ParallelFor(n, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) calls[static_cast<size_t>(i)].Run(tiling::InlineExecutor(), k, v);
+          for (int64_t i = begin; i < end; ++i) calls[static_cast<size_t>(i)].Run(tiling::InlineExecutor(), k, v, sinks);
         });
       }
     };

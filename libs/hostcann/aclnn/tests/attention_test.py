@@ -12,15 +12,18 @@ HEADS, KV_HEADS, DIM = 6, 2, 32
 SCALE = 1 / math.sqrt(DIM)
 
 
-def reference(q, k, v, *, hidden=None, scale=SCALE):
-    """q [s1, n, d], k, v [s2, nkv, d] in float64; hidden [s1, s2] or [n, s1, s2]. Gives the output, what bounds its error, and lse."""
+def reference(q, k, v, *, hidden=None, scale=SCALE, sink=None):
+    """q [s1, n, d], k, v [s2, nkv, d] in float64; hidden [s1, s2] or [n, s1, s2]; sink [n], a score without a value. Gives the output, what
+    bounds its error, and lse."""
     q, k, v = (t.double().transpose(0, 1) for t in (q, k, v))
     group = q.shape[0] // k.shape[0]
     k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
     scores = q @ k.transpose(-1, -2) * scale
     if hidden is not None:
         scores = scores.masked_fill(hidden, -math.inf)
-    p = scores.softmax(-1).nan_to_num(0)
+    if sink is not None:
+        scores = torch.cat([scores, sink.double()[:, None, None].expand(-1, scores.shape[1], 1)], -1)
+    p = scores.softmax(-1).nan_to_num(0)[..., : k.shape[1]]
     # A score errs by d eps32 sum|q k|, which moves p by as much relatively; s2 terms are summed. All in fp32.
     spread = (q.abs() @ k.abs().transpose(-1, -2) * scale).amax(-1, keepdim=True)
     bound = EPS[torch.float32] * ((2 * (q.shape[-1] + 4) * spread + k.shape[1] + 8) * (p @ v.abs()))
@@ -61,11 +64,11 @@ class Paged:
                 self.cache_k[self.table[s, b], : part.stop - part.start] = self.k[s][part]
                 self.cache_v[self.table[s, b], : part.stop - part.start] = self.v[s][part]
 
-    def want(self, mode):
+    def want(self, mode, sink=None):
         out, begin = [], 0
         for n, k, v in zip(self.queries, self.k, self.v):
             hidden = causal(n, len(k)) if mode == 3 else None
-            out.append(reference(self.q[begin : begin + n], k, v, hidden=hidden))
+            out.append(reference(self.q[begin : begin + n], k, v, hidden=hidden, sink=sink))
             begin += n
         return [torch.cat(parts) for parts in zip(*out)]
 
@@ -140,6 +143,23 @@ def test_latent_attention(dtype):
                 q_parts[0], k_parts[0], v.npu(), input_layout="TND", actual_seq_lengths=ends, actual_seq_lengths_kv=ends,
                 num_key_value_heads=HEADS, **common, **wrong,
             )
+
+
+@covers("FusedInferAttentionScoreV4")
+def test_sinks():
+    batch = Paged([13, 5, 1, 1], [13, 40, 33, 16], torch.bfloat16)
+    a = batch.arguments(3)
+    sink = floats(HEADS, dtype=torch.bfloat16, seed=9)
+
+    def run(sink):
+        return torch_npu.npu_fused_infer_attention_score_v2(
+            a["query"], a["key"], a["value"], block_table=a["block_table"], block_size=a["block_size"], num_query_heads=HEADS,
+            num_key_value_heads=KV_HEADS, softmax_scale=SCALE, input_layout="TND", sparse_mode=3, actual_seq_qlen=a["actual_seq_lengths"],
+            actual_seq_kvlen=a["actual_seq_lengths_kv"], atten_mask=a["atten_mask"], learnable_sink=sink.npu())[0]
+
+    check(run(sink), batch.want(3, sink))
+    with pytest.raises(RuntimeError, match=r"learnable_sink has shape \[3\]; it must have num_heads = "):
+        run(sink[:3])
 
 
 @covers("FusedInferAttentionScoreV4", "FusedInferAttentionScoreV2", "FusedInferAttentionScoreV5")

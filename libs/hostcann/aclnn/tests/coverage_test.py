@@ -15,6 +15,7 @@ import quant_test  # noqa: F401
 import random_test  # noqa: F401
 import reduce_index_test  # noqa: F401
 import serving_test  # noqa: F401
+import sparse_attention_test  # noqa: F401
 from oracle import COVERED, opapi
 
 
