@@ -255,4 +255,3 @@ class WeightOnlyExperts(ExpertFormat):
             scale, offset = scale.transpose(1, 2), None if offset is None else offset.transpose(1, 2)
         offset = torch.zeros_like(scale) if offset is None else offset  # the operator wants one
         return grouped_matmul(x, weight, counts, antiquant_scale=scale, antiquant_offset=offset)
-
