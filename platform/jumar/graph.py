@@ -50,7 +50,8 @@ class NpuGraphWrapper(CUDAGraphWrapper):
         self._replayed.synchronize()
         graph.replay()
         self._replayed.record()
-        graph.update(cpu_update_input=[attention_lengths(context)])
+        if lengths := attention_lengths(context):
+            graph.update(cpu_update_input=[lengths])
         return output
 
     def _capture(self, context: ForwardContext, *args: Any, **kwargs: Any) -> tuple[torch.npu.NPUGraph, Any]:
@@ -63,15 +64,15 @@ class NpuGraphWrapper(CUDAGraphWrapper):
 
 
 def attention_lengths(context: ForwardContext) -> dict[str, list[int]]:
-    """The host lengths of this step, under the attention operator's argument names.
+    """The host lengths of this step, under the attention operator's argument names; none if the operators read them from the device.
 
     Raises:
         NotImplementedError: if layers of the model see different lengths (hybrid KV cache).
     """
-    distinct = {id(metadata): metadata for metadata in context.attn_metadata.values()}
-    if len(distinct) != 1:
+    distinct = {id(metadata): metadata.graph_lengths() for metadata in context.attn_metadata.values()}
+    with_lengths = [lengths for lengths in distinct.values() if lengths]
+    if len(with_lengths) > 1:
         raise NotImplementedError(
-            f"graphs over {len(distinct)} KV cache groups are not supported on npu; use --enforce-eager"
+            f"graphs over {len(with_lengths)} KV cache groups are not supported on npu; use --enforce-eager"
         )
-    (metadata,) = distinct.values()
-    return metadata.graph_lengths()
+    return with_lengths[0] if with_lengths else {}

@@ -7,12 +7,13 @@ The embedding needs none: torch's own is already one NPU operator.
 from __future__ import annotations
 
 import torch
-from vllm.model_executor.custom_op import CustomOp
+from vllm.model_executor.custom_op import CustomOp, PluggableLayer
 from vllm.model_executor.layers.activation import SiluAndMul
 from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
 
 from jumar.moe import AscendUnquantizedFusedMoEMethod
+from jumar.sparse_mla import AscendLatentAttention
 
 
 class AscendRMSNorm(RMSNorm):
@@ -63,11 +64,12 @@ class AscendRotaryEmbedding(RotaryEmbedding):
         return query_out.view(query.shape), key_out.view(key.shape)
 
 
-REPLACEMENTS: dict[str, type[CustomOp]] = {
+REPLACEMENTS: dict[str, type[CustomOp | PluggableLayer]] = {
     "RMSNorm": AscendRMSNorm,
     "SiluAndMul": AscendSiluAndMul,
     "RotaryEmbedding": AscendRotaryEmbedding,
     "UnquantizedFusedMoEMethod": AscendUnquantizedFusedMoEMethod,
+    "MultiHeadLatentAttentionWrapper": AscendLatentAttention,
 }
 
 

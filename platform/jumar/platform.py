@@ -125,8 +125,10 @@ class AscendPlatform(Platform):
     ) -> str:
         from jumar.attention import AscendAttentionBackend
         from jumar.mla import AscendMLABackend
+        from jumar.sparse_mla import AscendSparseMLABackend
 
-        backend = AscendMLABackend if attn_selector_config.use_mla else AscendAttentionBackend
+        latent = AscendSparseMLABackend if attn_selector_config.use_sparse else AscendMLABackend
+        backend = latent if attn_selector_config.use_mla else AscendAttentionBackend
         reasons = backend.validate_configuration(
             device_capability=None, **attn_selector_config._asdict()
         )

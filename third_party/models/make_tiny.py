@@ -34,6 +34,30 @@ _COMMON = dict(
     tie_word_embeddings=False,
 )
 _GROUPED_HEADS = dict(num_attention_heads=8, num_key_value_heads=2, head_dim=64)
+_DEEPSEEK = dict(
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    q_lora_rank=128,
+    kv_lora_rank=512,
+    qk_nope_head_dim=128,
+    qk_rope_head_dim=64,
+    v_head_dim=128,
+    first_k_dense_replace=1,
+    moe_intermediate_size=128,
+    n_routed_experts=8,
+    n_shared_experts=1,
+    num_experts_per_tok=2,
+    n_group=2,
+    topk_group=1,
+    norm_topk_prob=True,
+    routed_scaling_factor=1.0,
+    num_nextn_predict_layers=0,
+    # Of the released checkpoints' config.json; transformers always does this, vLLM only if it says so.
+    topk_method="noaux_tc",
+    scoring_func="sigmoid",
+)
+# Fewer selected tokens than the tests' longer prompts have.
+_INDEXER = dict(index_topk=48, index_n_heads=16, index_head_dim=128)
 _ARCHITECTURES = {
     "llama": lambda: transformers.LlamaConfig(**_COMMON, **_GROUPED_HEADS),
     "qwen2": lambda: transformers.Qwen2Config(**_COMMON, num_attention_heads=4, num_key_value_heads=2),
@@ -41,28 +65,14 @@ _ARCHITECTURES = {
     "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
         **_COMMON, **_GROUPED_HEADS, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True
     ),
-    "deepseek_v3": lambda: transformers.DeepseekV3Config(
-        **_COMMON,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        q_lora_rank=128,
-        kv_lora_rank=512,
-        qk_nope_head_dim=128,
-        qk_rope_head_dim=64,
-        v_head_dim=128,
-        first_k_dense_replace=1,
-        moe_intermediate_size=128,
-        n_routed_experts=8,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
-        n_group=2,
-        topk_group=1,
-        norm_topk_prob=True,
-        routed_scaling_factor=1.0,
-        num_nextn_predict_layers=0,
-        # Of the released checkpoints' config.json; transformers always does this, vLLM only if it says so.
-        topk_method="noaux_tc",
-        scoring_func="sigmoid",
+    "deepseek_v3": lambda: transformers.DeepseekV3Config(**_COMMON, **_DEEPSEEK),
+    "deepseek_v32": lambda: transformers.DeepseekV32Config(**_COMMON, **_DEEPSEEK, **_INDEXER),
+    # The second layer uses the first one's selection.
+    "glm_moe_dsa": lambda: transformers.GlmMoeDsaConfig(
+        **_COMMON, **_DEEPSEEK, **_INDEXER, index_topk_pattern="FSF", indexer_rope_interleave=True
+    ),
+    "gemma3_text": lambda: transformers.Gemma3TextConfig(
+        **_COMMON, **_GROUPED_HEADS, sliding_window=32, layer_types=["sliding_attention", "full_attention", "sliding_attention"]
     ),
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
