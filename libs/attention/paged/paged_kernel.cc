@@ -16,6 +16,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "libs/attention/indexer/key_panel-inl.h"
 #include "libs/attention/paged/scales-inl.h"
 #include "libs/attention/paged/softmax-inl.h"
 #include "libs/attention/paged/tiles-inl.h"
@@ -26,10 +27,14 @@ namespace jumar::attention::internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace fv = quant::HWY_NAMESPACE;
+namespace kp = key_panel::HWY_NAMESPACE;
 
 // Everything a worker needs for one row tile, in one grow-only buffer.
 struct Scratch {
   float *q, *keys, *values, *scores, *merged, *chunk;
+  bool pairs;       // q and keys are pairs of bf16, not scaled: see UsesPairs
+  int64_t end;      // of the keys of all chunks
+  bool prefetched;  // what the next chunk reads first
   hwy::bfloat16_t *decoded_keys, *decoded_values;  // [kTile][DecodedStride(dim)]
   KeyRange visible[kMaxRows];
   uint8_t hidden[kMaxRows][kTile];
@@ -43,11 +48,6 @@ float* GrowOnlyBuffer(int64_t floats) {
 int64_t QueryOffset(const RowTile& tile, int64_t group, int64_t row, int64_t token_stride, int64_t head_stride) {
   return (tile.query_begin + row / group) * token_stride + (tile.kv_head * group + row % group) * head_stride;
 }
-
-// The addresses of a tile's keys, values and second parts of keys.
-struct TileRows {
-  const char *keys[kTile] = {}, *values[kTile] = {}, *ropes[kTile] = {};
-};
 
 // Of the keys [begin, end) of a tile, whose first key is a multiple of kTile.
 template <typename K>
@@ -76,7 +76,8 @@ HWY_INLINE void LocateKeys(const PagedAttentionArgs& args, const RowTile& tile, 
   }
 }
 
-// Rows are short and lie apart, so the processor's own prefetch does not find them.
+// Rows are short and lie apart, so the processor's own prefetch does not find them. Many at once wait for each other: what can be asked for
+// while something is computed is (AddValuesDirect).
 HWY_INLINE void PrefetchRows(const char* const* rows, int64_t count, int64_t bytes) {
   for (int64_t j = 0; j < count; ++j) {
     for (int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(rows[j] + byte);
@@ -102,6 +103,14 @@ HWY_INLINE void RepeatOutside(const char** rows, int64_t first, int64_t last) {
   std::fill(rows + last, rows + kTile, rows[last - 1]);
 }
 
+// Whether queries and keys are multiplied as pairs of bf16, which the CPU does in one instruction and exactly but for the sums. Then the scale
+// comes with the score. It depends on what all rows have in common only.
+template <typename T>
+bool UsesPairs(const PagedAttentionArgs& args) {
+  constexpr int64_t kWhole = 8;  // elements of the words that are transposed together
+  return HWY_NATIVE_DOT_BF16 && std::is_same_v<T, hwy::bfloat16_t> && !args.k_scales.PerChannel() && args.head_dim % kWhole == 0 && args.rope_dim % kWhole == 0;
+}
+
 // out[0:dim] = in * factor(d); writes up to a whole vector behind.
 template <typename T, typename Factor>
 HWY_INLINE void ScaleQuery(const T* in, int64_t dim, float* HWY_RESTRICT out, const Factor& factor) {
@@ -118,6 +127,21 @@ HWY_NOINLINE void CapScores(float cap, int64_t count, float* HWY_RESTRICT scores
   for (int64_t i = 0; i < count; i += kLanes) hn::Store(hn::Mul(size, hn::Tanh(df, hn::Mul(hn::Load(df, scores + i), inverse))), df, scores + i);
 }
 
+// scores[rows][kTile] = the products of q and the tile's keys.
+template <typename K>
+HWY_INLINE void MultiplyPairs(const PagedAttentionArgs& args, int64_t rows, const char* const* keys, const char* const* ropes, Scratch& scratch) {
+  static_assert(kTile == key_panel::kTileKeys && std::is_same_v<RowType<K>, hwy::bfloat16_t>);
+  static constexpr int32_t kStarts[kMaxRows] = {};
+  uint32_t* panel = reinterpret_cast<uint32_t*>(scratch.keys);
+  const int64_t words = (args.head_dim + args.rope_dim) / 2;
+  kp::TransposeWords(reinterpret_cast<const uint32_t* const*>(keys), args.head_dim / 2, 0, panel);
+  if (args.rope_dim > 0) kp::TransposeWords(reinterpret_cast<const uint32_t* const*>(ropes), args.rope_dim / 2, 0, panel + args.head_dim / 2 * kTile);
+  const VF scale = hn::Set(DF(), args.scale);
+  kp::MultiplyRows<kp::BF16Math>(rows, 0, reinterpret_cast<const uint32_t*>(scratch.q), kStarts, words, panel, [&](int64_t row, int v, VF products) HWY_ATTR {
+    hn::Store(hn::Mul(products, scale), DF(), scratch.scores + row * kTile + v * kLanes);
+  });
+}
+
 // Per-token scales of K multiply the scores before the softmax, those of V the probabilities after it. Scales per channel are in q, or come
 // with the output.
 template <typename K>
@@ -132,19 +156,21 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
   for (int64_t begin = range.begin / kTile * kTile; begin < range.end; begin += kTile) {
     const int64_t first = std::max(range.begin, begin) - begin, last = std::min(range.end, begin + kTile) - begin;
     if (begin <= range.begin) LocateKeys<K>(args, tile, begin + first, begin + last, located);
-    PrefetchRows(located.values + first, last - first, args.value_head_dim * sizeof(K));
+    if (!scratch.prefetched) PrefetchRows(located.values + first, last - first, args.value_head_dim * sizeof(K));
     // Keys outside the range are not touched; their scores, of a copy of some other key, are then hidden.
     const char* keys[kTile];
     ReadableRows<K>(located.keys, first, last, args.head_dim, scratch.decoded_keys, keys);
     RepeatOutside(keys, first, last);
 
-    TransposeKeys<RowType<K>>(keys, args.head_dim, scratch.keys);
-    if (args.rope_dim > 0) {
-      RepeatOutside(located.ropes, first, last);
-      TransposeKeys<RowType<K>>(located.ropes, args.rope_dim, scratch.keys + args.head_dim * kTile);
+    if (args.rope_dim > 0) RepeatOutside(located.ropes, first, last);
+    if (scratch.pairs) {
+      if constexpr (std::is_same_v<RowType<K>, hwy::bfloat16_t>) MultiplyPairs<K>(args, rows, keys, located.ropes, scratch);
+    } else {
+      TransposeKeys<RowType<K>>(keys, args.head_dim, scratch.keys);
+      if (args.rope_dim > 0) TransposeKeys<RowType<K>>(located.ropes, args.rope_dim, scratch.keys + args.head_dim * kTile);
+      std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
+      MultiplyRows<kRegisterRows>(rows, scratch.q, dim, scratch.keys, kTile, dim, scratch.scores, kTile);
     }
-    std::memset(scratch.scores, 0, rows * kTile * sizeof(float));
-    MultiplyRows<kRegisterRows>(rows, scratch.q, dim, scratch.keys, kTile, dim, scratch.scores, kTile);
     if (args.k_scales.PerToken()) {
       GatherScales(args, tile, args.k_scales, begin + first, begin + last, k_scales);
       MultiplyByScales(rows, k_scales, scratch.scores);
@@ -162,25 +188,38 @@ void Chunk(const PagedAttentionArgs& args, const RowTile& tile, int64_t group, c
       GatherScales(args, tile, args.v_scales, begin + first, begin + last, v_scales);
       MultiplyByScales(rows, v_scales, scratch.scores);
     }
-    const bool more = begin + kTile < range.end;
-    if (more) {
-      LocateKeys<K>(args, tile, begin + kTile, std::min(range.end, begin + 2 * kTile), next);
-      PrefetchRows(next.keys, std::min(kTile, range.end - begin - kTile), args.head_dim * sizeof(K));
+    const int64_t next_keys = std::min(kTile, scratch.end - begin - kTile);
+    if (next_keys > 0) {
+      LocateKeys<K>(args, tile, begin + kTile, begin + kTile + next_keys, next);
+      RepeatOutside(next.keys, 0, next_keys);
+      RepeatOutside(next.values, 0, next_keys);
+      if (args.rope_dim > 0) PrefetchRows(next.ropes, next_keys, args.rope_dim * sizeof(K));
+    } else {
+      next = located;
+      RepeatOutside(next.keys, first, last);
+      RepeatOutside(next.values, first, last);
     }
+    scratch.prefetched = next_keys > 0;
     const bool direct = rows <= kRegisterRows && stride == args.value_head_dim && std::all_of(visible, visible + rows, [&](const Visible& row) {
       return row.whole && row.begin == visible[0].begin && row.end == visible[0].end;
     });
     const char* values[kTile];
     ReadableRows<K>(located.values, first, last, args.value_head_dim, scratch.decoded_values, values);
     if (direct) {
-      AddValuesDirect<RowType<K>>(rows, scratch.scores, values, visible[0].begin, visible[0].end, stride, out.values);
+      AddValuesDirect<RowType<K>, sizeof(K)>(rows, scratch.scores, values, visible[0].begin, visible[0].end, stride, next, out.values);
+      const int64_t done = stride * sizeof(K), key_bytes = args.head_dim * sizeof(K);
+      if (key_bytes > done) {
+        for (int64_t j = 0; j < next_keys; ++j) PrefetchRows(&next.keys[j], 1, key_bytes);
+      }
     } else {
       for (int64_t j = first; j < last; ++j) {
+        PrefetchRows(&next.keys[j], 1, args.head_dim * sizeof(K));
+        PrefetchRows(&next.values[j], 1, args.value_head_dim * sizeof(K));
         WidenRow(reinterpret_cast<const RowType<K>*>(values[j]), args.value_head_dim, stride, scratch.values + j * stride);
       }
       AddValues(rows, visible, scratch.scores, scratch.hidden, scratch.values, stride, out.values);
     }
-    if (more) located = next;
+    located = next;
   }
 }
 
@@ -270,19 +309,28 @@ void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_b
   scratch.decoded_keys = reinterpret_cast<hwy::bfloat16_t*>(scratch.chunk + partial_floats);
   scratch.decoded_values = scratch.decoded_keys + decoded_keys;
 
+  scratch.prefetched = false;
+  scratch.pairs = UsesPairs<T>(args) && (!args.kv_format || kDecodedFirst<Code<Format::kI8>> || *args.kv_format != Format::kI8);
   const ChunkFunction compute_chunk = ChunkOf<T>(args.kv_format);
   const KeyRange all = VisibleKeys(args, tile);
+  scratch.end = std::min(all.end, chunk_end * kChunk);
   for (int64_t r = 0; r < rows; ++r) {
     scratch.visible[r] = VisibleKeys(args, tile, tile.row_begin + r);
     // Rows are dense: the next part, or row, overwrites what is written too much.
     float* out = scratch.q + r * dim;
     const VF scale = hn::Set(DF(), args.scale);
     const T* q = static_cast<const T*>(args.q) + QueryOffset(tile, group, tile.row_begin + r, args.q_token_stride, args.q_head_stride);
+    const T* rope = args.rope_dim == 0 ? nullptr : static_cast<const T*>(args.q_rope) + QueryOffset(tile, group, tile.row_begin + r, args.q_rope_token_stride, args.q_rope_head_stride);
+    if (scratch.pairs) {
+      T* words = reinterpret_cast<T*>(scratch.q) + r * dim;
+      std::memcpy(words, q, args.head_dim * sizeof(T));
+      if (rope != nullptr) std::memcpy(words + args.head_dim, rope, args.rope_dim * sizeof(T));
+      continue;
+    }
     ScaleQuery(q, args.head_dim, out, [&](int64_t d, size_t count) HWY_ATTR {
       return args.k_scales.PerChannel() ? hn::Mul(scale, ChannelScales(args.k_scales, tile.kv_head, d, count)) : scale;
     });
-    if (args.rope_dim == 0) continue;
-    const T* rope = static_cast<const T*>(args.q_rope) + QueryOffset(tile, group, tile.row_begin + r, args.q_rope_token_stride, args.q_rope_head_stride);
+    if (rope == nullptr) continue;
     ScaleQuery(rope, args.rope_dim, out + args.head_dim, [&](int64_t, size_t) HWY_ATTR { return scale; });
   }
   const Partial merged = PartialAt(scratch.merged, rows, args.value_head_dim);

@@ -23,6 +23,11 @@ struct RowTile {
   int64_t kv_begin, kv_len;        // first key of the sequence (contiguous layout)
 };
 
+// The addresses of a tile's keys, values and second parts of keys.
+struct TileRows {
+  const char *keys[kTile] = {}, *values[kTile] = {}, *ropes[kTile] = {};
+};
+
 struct KeyRange {
   int64_t begin, end;  // empty if begin >= end
 };

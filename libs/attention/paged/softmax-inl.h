@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "libs/attention/exp-inl.h"
 #include "libs/attention/paged/paged_kernel.h"
@@ -118,10 +119,10 @@ inline void AddValues(int64_t rows, const Visible* visible, const float* probabi
 }
 
 // AddValues for rows that fit one register tile and see the same keys, straight from the cache: what decode needs. The same sums in the same
-// order.
-template <typename K, int kRows>
+// order. Meanwhile the rows of the next tile, of kBytes an element, are asked for.
+template <typename K, int kBytes, int kRows>
 HWY_INLINE void AddValuesDirect(const float* HWY_RESTRICT probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride,
-                                float* HWY_RESTRICT values) {
+                                const TileRows& next, float* HWY_RESTRICT values) {
   const DF df;
   for (int64_t d = 0; d < stride; d += kTile) {
     VF sums[kRows][kVectors];
@@ -132,6 +133,10 @@ HWY_INLINE void AddValuesDirect(const float* HWY_RESTRICT probabilities, const c
     }
     for (int64_t j = begin; j < end; ++j) {
       const K* HWY_RESTRICT row = reinterpret_cast<const K*>(value_rows[j]) + d;
+      for (int64_t byte = d * kBytes; byte < (d + kTile) * kBytes; byte += 64) {
+        hwy::Prefetch(next.keys[j] + byte);
+        hwy::Prefetch(next.values[j] + byte);
+      }
       VF right[kVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) right[v] = LoadKv(df, row + v * kLanes);
@@ -150,10 +155,11 @@ HWY_INLINE void AddValuesDirect(const float* HWY_RESTRICT probabilities, const c
   }
 }
 
-template <typename K, int kRows = kRegisterRows>
-void AddValuesDirect(int64_t rows, const float* probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride, float* values) {
-  if (rows == kRows) return AddValuesDirect<K, kRows>(probabilities, value_rows, begin, end, stride, values);
-  if constexpr (kRows > 1) AddValuesDirect<K, kRows - 1>(rows, probabilities, value_rows, begin, end, stride, values);
+template <typename K, int kBytes, int kRows = kRegisterRows>
+void AddValuesDirect(int64_t rows, const float* probabilities, const char* const* value_rows, int64_t begin, int64_t end, int64_t stride,
+                     const TileRows& next, float* values) {
+  if (rows == kRows) return AddValuesDirect<K, kBytes, kRows>(probabilities, value_rows, begin, end, stride, next, values);
+  if constexpr (kRows > 1) AddValuesDirect<K, kBytes, kRows - 1>(rows, probabilities, value_rows, begin, end, stride, next, values);
 }
 
 }  // namespace jumar::attention::internal::HWY_NAMESPACE
