@@ -28,12 +28,16 @@ class NpuGraphWrapper(CUDAGraphWrapper):
         self, runnable: Callable[..., Any], vllm_config: VllmConfig, runtime_mode: CUDAGraphMode, **options: Any
     ) -> None:
         super().__init__(runnable, vllm_config, runtime_mode, **options)
+        # vLLM has one pool for all engines of a process. Once all graphs of a pool are gone, torch refuses to capture into it
+        # again if a pinned block of a capture outlives them (CachingHostAllocator.h: "use_count > 0").
+        self.graph_pool = torch.npu.graph_pool_handle()
         self._captured: dict[BatchDescriptor, tuple[torch.npu.NPUGraph, Any]] = {}
         self._replayed = torch.npu.Event()  # the last replay has ended
 
     def clear_graphs(self) -> None:
         super().clear_graphs()
         self._captured.clear()
+        self.graph_pool = torch.npu.graph_pool_handle()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_forward_context_available():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vllm.model_executor.layers.fused_moe import RoutedExperts
 
 # Values of npu_moe_gating_top_k's norm_type and group_select_mode, and of npu_moe_finalize_routing's drop_pad_mode.
-SOFTMAX, SIGMOID = 0, 1
+NORM_TYPES = {"softmax": 0, "sigmoid": 1}
 BEST_OF_GROUP, BEST_TWO_OF_GROUP = 0, 1
 PLACES_BY_TOKEN = 2
 
@@ -44,16 +44,19 @@ def route(layer: RoutedExperts, x: torch.Tensor, logits: torch.Tensor) -> tuple[
             hidden_states=x, gating_output=logits, topk=layer.top_k, renormalize=layer.renormalize
         )
         return weights.float(), experts.to(torch.int32)
+    if layer.scoring_func not in NORM_TYPES:
+        raise NotImplementedError(f"experts chosen by {layer.scoring_func!r} are not supported on npu: it has {' and '.join(NORM_TYPES)}")
     bias = layer.e_score_correction_bias
     grouped = layer.use_grouped_topk and layer.num_expert_group > 1
+    # The operator wants logits and bias of one type. That is fp32, for bf16 has 8 numbers between a bias of 18 and one of 19.
     weights, experts, _ = torch_npu.npu_moe_gating_top_k(
-        logits,
+        logits.float(),
         layer.top_k,
-        bias=None if bias is None else bias.to(logits.dtype),
+        bias=None if bias is None else bias.float(),
         k_group=layer.topk_group if grouped else 1,
         group_count=layer.num_expert_group if grouped else 1,
         group_select_mode=BEST_OF_GROUP if bias is None else BEST_TWO_OF_GROUP,
-        norm_type=SOFTMAX if layer.scoring_func == "softmax" else SIGMOID,
+        norm_type=NORM_TYPES[layer.scoring_func],
     )
     weights = weights.float()
     if layer.scoring_func == "softmax" and layer.renormalize:
@@ -72,6 +75,10 @@ class ExpertsMethod(FusedMoEMethodBase):
         super().__init__(moe)
         refused = {
             f"activation {moe.activation.value!r}; npu has silu": moe.activation != MoEActivation.SILU,
+            f"a SwiGLU of their own (limit {moe.swiglu_limit}, alpha {moe.swiglu_alpha}, beta {moe.swiglu_beta})": any(
+                value is not None for value in (moe.swiglu_limit, moe.swiglu_alpha, moe.swiglu_beta)
+            ),
+            "routing by token numbers (hash)": moe.has_hash_routing,
             "biases": moe.has_bias,
             "expert load balancing (--enable-eplb)": moe.moe_parallel_config.enable_eplb,
             "LoRA": moe.is_lora_enabled,

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 
 from jumar import moe
 
@@ -79,6 +80,24 @@ def test_groups_with_a_bias_are_deepseek_v3s(renormalize):
     assert torch.allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_bias_keeps_its_precision_beside_16_bit_logits(dtype):
+    """DeepSeek V3's biases are fp32 and large next to the scores, which differ by less than bf16 tells apart there."""
+    torch.manual_seed(3)
+    logits, bias = torch.randn(64, EXPERTS).to(dtype), 18 + torch.rand(EXPERTS) / 8
+    scores = logits.double().sigmoid()
+    best = (scores + bias.double()).topk(TOP_K).indices
+    weights = scores.gather(1, best)
+    want = torch.zeros(logits.shape, dtype=torch.float64).scatter(1, best, weights / weights.sum(-1, keepdim=True))
+    got = routed(logits, scoring_func="sigmoid", e_score_correction_bias=bias.npu())
+    assert torch.allclose(got.double(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_that_are_not_supported_are_named():
+    with pytest.raises(NotImplementedError, match="chosen by 'sqrtsoftplus' are not supported on npu: it has softmax and sigmoid"):
+        routed(torch.randn(TOKENS, EXPERTS), scoring_func="sqrtsoftplus")
+
+
 def test_a_model_may_bring_its_own_routing():
     def last(hidden_states, gating_output, topk, renormalize):
         chosen = torch.arange(EXPERTS - topk, EXPERTS, device=gating_output.device).expand(len(gating_output), topk)
@@ -99,6 +118,38 @@ class FloatExperts(moe.ExpertsMethod):
 
     def multiply(self, layer, name, x, counts):
         return moe.grouped_matmul(x, getattr(layer, name).transpose(1, 2), counts)
+
+
+class CheckedExperts(FloatExperts):
+    __init__ = moe.ExpertsMethod.__init__
+
+
+PLAIN = dict(
+    activation=MoEActivation.SILU,
+    swiglu_limit=None,
+    swiglu_alpha=None,
+    swiglu_beta=None,
+    has_hash_routing=False,
+    has_bias=False,
+    is_lora_enabled=False,
+    moe_parallel_config=SimpleNamespace(enable_eplb=False),
+)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(activation=MoEActivation.GELU), "activation 'gelu'"),
+        (dict(swiglu_limit=7.0), "limit 7.0"),
+        (dict(swiglu_alpha=1.702), "alpha 1.702"),
+        (dict(has_hash_routing=True), "hash"),
+        (dict(has_bias=True), "biases"),
+    ],
+)
+def test_experts_that_would_be_computed_wrongly_are_refused(change, message):
+    CheckedExperts(SimpleNamespace(**PLAIN))
+    with pytest.raises(NotImplementedError, match=message):
+        CheckedExperts(SimpleNamespace(**PLAIN | change))
 
 
 def run(x: torch.Tensor, logits: torch.Tensor, w13: torch.Tensor, w2: torch.Tensor, **changes) -> torch.Tensor:
