@@ -19,6 +19,7 @@ from typing import Any
 
 VLLM = Path(__file__).with_name("vllm_engine.py")  # settings: arguments of vllm.LLM
 LLAMA = Path(__file__).with_name("llama_engine.py")  # settings: see there
+ATTENTION = Path(__file__).with_name("attention_operator.py")  # settings and requests: see there
 
 
 class SubjectError(RuntimeError):

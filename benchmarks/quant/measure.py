@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from benchmarks.engines.probe import Engine
 
@@ -60,14 +56,3 @@ def measure(
             for name, value in limits().items():
                 rates.limits.setdefault(name, []).append(value)
     return rates
-
-
-def native(program: Path, pattern: str, counter: str, threads: int, seconds: float = 0.3) -> dict[str, float]:
-    """Runs the cases of a google-benchmark program that match; returns each one's counter."""
-    command = [str(program), f"--benchmark_filter={pattern}", f"--benchmark_min_time={seconds}", "--benchmark_format=json"]
-    environment = {**os.environ, "JUMAR_BENCH_THREADS": str(threads)}
-    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    # Warnings about the machine go to standard error, an empty selection to standard output.
-    start = result.stdout.find("{")
-    cases = json.loads(result.stdout[start:])["benchmarks"] if start >= 0 else []
-    return {case["name"].removesuffix("/real_time"): case[counter] for case in cases if counter in case}

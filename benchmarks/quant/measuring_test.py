@@ -12,8 +12,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchmarks.engines import probe
-from benchmarks.quant import formats, gguf_file, measure, rows
-from benchmarks.quant.rows import Row
+from benchmarks import native, rows
+from benchmarks.quant import formats, gguf_file, measure
+from benchmarks.rows import Row
 
 
 CONFIG = dict(

@@ -29,12 +29,13 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks import native, rows
 from benchmarks.engines import probe
 from benchmarks.engines.subject import LLAMA, Subject, SubjectError, own_python, processor
-from benchmarks.quant import formats, measure, rows
+from benchmarks.quant import formats, measure
 from benchmarks.quant.formats import Format
 from benchmarks.quant.measure import DECODE, PREFILL, UNIT
-from benchmarks.quant.rows import Row
+from benchmarks.rows import Row
 from serving import default_model
 
 PARTS = ("ours", "llama", "vllm_cpu", "gemm")
@@ -206,7 +207,7 @@ class Run:
                 (FLAGS.gemm_bench, "", f"{limits}|Gemm/[^/]*/NZ/{shape}"),
                 (FLAGS.int8_gemm_bench, "int8: ", f"{limits}|(Bf16/NZ|Int8/NzKN)/{shape}"),
             ):
-                for name, value in measure.native(Path(program), pattern, "flops", len(self.cores)).items():
+                for name, value in native.native(Path(program), pattern, "flops", len(self.cores)).items():
                     found.setdefault(prefix + name, []).append(value)
 
         def row(ours: str, theirs: str, names: tuple[str, str], goal: float | None) -> Row:
@@ -224,7 +225,7 @@ class Run:
         return products
 
     def _bandwidth(self) -> dict[str, float]:
-        return measure.native(Path(FLAGS.gemm_bench), "ReadBandwidth", "bytes", len(self.cores))
+        return native.native(Path(FLAGS.gemm_bench), "ReadBandwidth", "bytes", len(self.cores))
 
     def _vllm(self, checkpoint: Path) -> dict[str, Any]:
         return dict(model=str(checkpoint), dtype="bfloat16", max_model_len=_CONTEXT, max_num_seqs=4,

@@ -1,0 +1,1 @@
+"""Attention beside the machine's limits, torch and vLLM's CPU operator."""
