@@ -10,6 +10,7 @@ expanded to heads instead (kv_b_proj), which costs less for many queries; what i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,6 +39,9 @@ from jumar.attention import (
 
 # Cached tokens of a prompt that are expanded to heads at a time; bounds the memory for long prompts.
 CONTEXT_TOKENS = 8192
+
+# Partial results that npu_attention_update takes at a time.
+MOST_PARTS = 16
 
 
 @register_backend("ASCEND_MLA", "jumar.mla.AscendMLABackend")
@@ -300,8 +304,12 @@ class AscendMLAImpl(MLAAttentionImpl[AscendMLAMetadata]):
             return
         for row, (start, end) in enumerate(zip([0, *batch.query_ends], batch.query_ends)):
             if batch.context_lens[row]:
-                parts = [(out[start:end], lse[start:end]), *self._context_parts(q[start:end], row, batch, kv_c_and_k_pe_cache)]
-                out[start:end] = self._merge(parts)
+                parts = [(out[start:end], lse[start:end])]
+                for part in self._context_parts(q[start:end], row, batch, kv_c_and_k_pe_cache):
+                    if len(parts) == MOST_PARTS:
+                        parts = [self._merge(parts)]
+                    parts.append(part)
+                out[start:end] = self._merge(parts)[0]
 
     def _expand(self, latent: torch.Tensor, key_rope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [tokens, heads, nope + rope] and values [tokens, heads, v] of latents [tokens, kv_lora_rank] and rotated keys [tokens, 1, rope]."""
@@ -339,12 +347,11 @@ class AscendMLAImpl(MLAAttentionImpl[AscendMLAMetadata]):
 
     def _context_parts(
         self, query: torch.Tensor, row: int, batch: PrefillBatch, kv_cache: torch.Tensor
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Outputs and log-sum-exps of one request's queries over what is cached of it, piece by piece."""
         import torch_npu
 
         latents, keys = (part.unsqueeze(2) for part in self._split_cache(kv_cache))
-        parts = []
         for first in range(0, batch.context_lens[row], CONTEXT_TOKENS):
             count = min(CONTEXT_TOKENS, batch.context_lens[row] - first)
             latent = query.new_empty(count, 1, self.kv_lora_rank)
@@ -356,13 +363,12 @@ class AscendMLAImpl(MLAAttentionImpl[AscendMLAMetadata]):
             out = query.new_empty(*query.shape[:2], self.v_head_dim)
             expanded = self._expand(latent.squeeze(1), key)
             lse = self._attend(query, *expanded, out, [len(query)], [count], causal=False, with_lse=True)
-            parts.append((out, lse))
-        return parts
+            yield out, lse
 
-    def _merge(self, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        """One softmax of several: outputs weighted by what their log-sum-exps say."""
+    def _merge(self, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """One softmax of several: outputs weighted by what their log-sum-exps say, and their common log-sum-exp."""
         import torch_npu
 
         outs = [out.reshape(-1, self.v_head_dim) for out, _ in parts]
-        merged = torch_npu.npu_attention_update([lse.reshape(-1) for _, lse in parts], outs, 0)[0]
-        return merged.view_as(parts[0][0])
+        merged, lse = torch_npu.npu_attention_update([lse.reshape(-1) for _, lse in parts], outs, 1)
+        return merged.view_as(parts[0][0]), lse.view_as(parts[0][1])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_npu
 
 from jumar import mla
 from jumar.mla import AscendMLAImpl, AscendMLAMetadata, DecodeBatch, PrefillBatch
@@ -94,15 +95,19 @@ class Batch:
         pytest.param([(33, 0)], id="prefill"),
         pytest.param([(1, 40), (1, 0), (1, 15), (1, 16)], id="decode"),
         pytest.param([(1, 77), (1, 3), (7, 30), (20, 0), (16, 16)], id="mixed"),
+        pytest.param([(5, 250), (3, 9)], id="more pieces than are merged at a time"),
     ],
 )
 def test_equals_softmax_attention(dtype, requests, monkeypatch):
     monkeypatch.setattr(mla, "CONTEXT_TOKENS", 12)  # several pieces
+    merge, parts = torch_npu.npu_attention_update, []
+    monkeypatch.setattr(torch_npu, "npu_attention_update", lambda lse, *rest: parts.append(len(lse)) or merge(lse, *rest))
     batch = Batch(dtype, requests)
     want = torch.cat(batch.wants)
     # Queries, keys, values and the parts of a prompt are rounded to the type between the products: a few roundings of what is summed.
     bound = (12 * torch.finfo(dtype).eps + 256 * torch.finfo(torch.float32).eps) * want.abs().max().item()
     assert (batch.run().double() - want).abs().max().item() <= bound
+    assert all(count <= 16 for count in parts)  # the operator's limit
 
 
 def test_padding_rows_are_zero():

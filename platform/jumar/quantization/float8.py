@@ -25,7 +25,7 @@ from vllm.model_executor.parameter import (
 )
 
 from jumar.quantization import formats
-from jumar.quantization.layout import per_channel, put
+from jumar.quantization.layout import one_per_part, per_channel, put
 from jumar.weights import to_nz
 
 E4M3 = torch.float8_e4m3fn
@@ -92,9 +92,9 @@ class Float8LinearMethod(LinearMethodBase):
             layer.weight_block_size,
             weight_loader,
         )
-        layer.register_parameter(scheme.scale_name, scale)
+        layer.register_parameter(scheme.scale_name, one_per_part(scale) if scheme.weights == "tensor" else scale)
         if scheme.activations == "tensor":
-            layer.register_parameter("input_scale", create_fp8_input_scale(output_partition_sizes, weight_loader))
+            layer.register_parameter("input_scale", one_per_part(create_fp8_input_scale(output_partition_sizes, weight_loader)))
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         scheme = self.scheme

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from vllm.model_executor.utils import replace_parameter
+from vllm.model_executor.utils import replace_parameter, set_weight_attrs
 
 
 def put(layer: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
@@ -12,6 +12,12 @@ def put(layer: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
         setattr(layer, name, None)
         return
     replace_parameter(layer, name, torch.nn.Parameter(value, requires_grad=False))
+
+
+def one_per_part(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """``parameter`` [parts], told to vLLM's loader to take a number from each part of a fused module, of shape [] or [1]."""
+    set_weight_attrs(parameter, {"needs_scalar_to_array": True})
+    return parameter
 
 
 def per_channel(scale: torch.Tensor, widths: list[int]) -> torch.Tensor:

@@ -27,7 +27,7 @@ from vllm.model_executor.parameter import (
 
 from jumar.quantization.experts import Int8Experts, QuantizedExpertsMethod
 from jumar.quantization.int8 import multiply_dynamic, multiply_static
-from jumar.quantization.layout import per_channel, put
+from jumar.quantization.layout import one_per_part, per_channel, put
 from jumar.quantization.names import FUSED, one_type, unfused
 from jumar.weights import to_nz
 
@@ -136,7 +136,7 @@ class ModelSlimLinearMethod(LinearMethodBase):
             channels("deq_scale", torch.float32 if params_dtype == torch.bfloat16 else torch.int64)
             for name in ("input_scale", "input_offset"):
                 parameter = PerTensorScaleParameter(data=torch.zeros(parts), weight_loader=weight_loader)
-                layer.register_parameter(name, parameter)
+                layer.register_parameter(name, one_per_part(parameter))
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         scale = per_channel(layer.weight_scale.data, layer.logical_widths)
