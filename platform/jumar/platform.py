@@ -183,6 +183,10 @@ class AscendPlatform(Platform):
 
         from jumar import kv_quantization
 
+        if vllm_config.parallel_config.enable_expert_parallel:
+            raise NotImplementedError(
+                "expert parallelism is not supported on npu; leave --enable-expert-parallel out, and --tensor-parallel-size splits the experts themselves"
+            )
         if vllm_config.cache_config is not None:
             kv_quantization.check(vllm_config.cache_config.cache_dtype, vllm_config)
 

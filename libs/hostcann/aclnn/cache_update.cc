@@ -88,6 +88,7 @@ ACLNN_OP(ScatterList, Ins(self), In(indices), In(updates), OptIn(mask), Text(red
 ACLNN_OP(AttentionUpdate, Ins(lse), Ins(local_out), I64(update_type), Out(out), OptOut(lse_out)) {
   Require(!lse.empty() && lse.size() == local_out.size(), "there are ", lse.size(), " sums and ", local_out.size(),
           " outputs; there must be one of each per part");
+  Require(lse.size() <= 16, "there are ", lse.size(), " parts; the operator takes 16: merge in turns");
   const Tensor sums = F32(at::stack(lse)), all = at::logsumexp(sums, {0});
   const Tensor parts = at::mul(F32(at::stack(local_out)), at::exp(sums.sub(all)).unsqueeze(-1));
   Put(out, parts.sum(0));

@@ -218,3 +218,6 @@ def test_parts_of_attention(dtype):
     out, lse = torch_npu.npu_attention_update([s.npu() for s in sums], [p.npu() for p in parts], 1)
     close(out.cpu(), want, absolute=1e-5)
     close(lse.cpu(), total, ulps=4)
+    with pytest.raises(RuntimeError, match="there are 17 parts; the operator takes 16"):
+        torch_npu.npu_attention_update([sums[0].npu()] * 17, [parts[0].npu()] * 17, 0)
+        torch.npu.synchronize()
