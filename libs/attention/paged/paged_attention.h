@@ -38,6 +38,7 @@ using quant::DType;
 
 struct PagedAttentionArgs {
   DType type = DType::kF32;  // of q and out; of k and v unless they are quantised
+  std::optional<DType> out_type = {};  // of out if it is another: fp32 for parts that are merged (merge.h)
   int64_t num_seqs = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;     // divides num_heads

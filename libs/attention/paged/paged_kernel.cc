@@ -259,7 +259,7 @@ void AddSink(float sink, float& max, float& sum, float& factor) {
 }
 
 template <typename T>
-void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Partial& state) {
+void WriteOutputAs(const PagedAttentionArgs& args, const RowTile& tile, const Partial& state) {
   const DF df;
   const int64_t group = args.num_heads / args.num_kv_heads, stride = ValueStride(args.value_head_dim);
   for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
@@ -280,6 +280,14 @@ void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Part
       args.lse[QueryOffset(tile, group, row, args.lse_token_stride, args.lse_head_stride)] =
           max == kNone ? std::numeric_limits<float>::infinity() : max + std::log(sum);
     }
+  }
+}
+
+void WriteOutput(const PagedAttentionArgs& args, const RowTile& tile, const Partial& state) {
+  switch (args.out_type.value_or(args.type)) {
+    case DType::kF32: return WriteOutputAs<float>(args, tile, state);
+    case DType::kF16: return WriteOutputAs<hwy::float16_t>(args, tile, state);
+    case DType::kBF16: return WriteOutputAs<hwy::bfloat16_t>(args, tile, state);
   }
 }
 
@@ -342,7 +350,7 @@ void Chunks(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_b
     compute_chunk(args, tile, group, range, scratch, state);
     if (partials == nullptr) MergeInto(merged, state, rows, stride);
   }
-  if (partials == nullptr) WriteOutput<T>(args, tile, merged);
+  if (partials == nullptr) WriteOutput(args, tile, merged);
 }
 
 void ChunksOfTile(const PagedAttentionArgs& args, const RowTile& tile, int64_t chunk_begin, int64_t chunk_end, float* partials) {
@@ -359,11 +367,7 @@ void MergeTile(const PagedAttentionArgs& args, const RowTile& tile, int64_t num_
   for (int64_t chunk = 1; chunk < num_chunks; ++chunk) {
     MergeInto(merged, PartialAt(partials + chunk * floats, rows, args.value_head_dim), rows, ValueStride(args.value_head_dim));
   }
-  switch (args.type) {
-    case DType::kF32: return WriteOutput<float>(args, tile, merged);
-    case DType::kF16: return WriteOutput<hwy::float16_t>(args, tile, merged);
-    case DType::kBF16: return WriteOutput<hwy::bfloat16_t>(args, tile, merged);
-  }
+  WriteOutput(args, tile, merged);
 }
 
 }  // namespace HWY_NAMESPACE

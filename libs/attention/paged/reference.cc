@@ -120,7 +120,7 @@ AttentionReferenceRow AttentionReference(const PagedAttentionArgs& args, int64_t
 double AttentionErrorBound(const PagedAttentionArgs& args, const AttentionReferenceRow& row, int64_t d) {
   // Numerator, denominator, and their product; then what is too small.
   const double error = 2.5 * RelativeError(args, row) * row.magnitude[d] + 0x1p-126 * row.values[d];
-  return error + quant::HalfUlp(args.type, std::fabs(row.out[d]) + error);
+  return error + quant::HalfUlp(args.out_type.value_or(args.type), std::fabs(row.out[d]) + error);
 }
 
 double LseErrorBound(const PagedAttentionArgs& args, const AttentionReferenceRow& row) {

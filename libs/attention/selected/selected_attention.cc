@@ -132,7 +132,8 @@ PagedAttentionArgs OfHead(const PagedAttentionArgs& dense, int64_t kv_head) {
   args.k_rope = advance(dense.k_rope, kv_head * dense.k_rope_head_stride * size);
   args.v = advance(dense.v, kv_head * dense.v_head_stride * kv_size);
   if (dense.sinks != nullptr) args.sinks = dense.sinks + kv_head * group;
-  if (dense.out != nullptr) args.out = static_cast<char*>(dense.out) + kv_head * group * dense.out_head_stride * size;
+  const int64_t out_size = quant::SizeOf(dense.out_type.value_or(dense.type));
+  if (dense.out != nullptr) args.out = static_cast<char*>(dense.out) + kv_head * group * dense.out_head_stride * out_size;
   if (dense.lse != nullptr) args.lse = dense.lse + kv_head * group * dense.lse_head_stride;
   for (KvScales* scales : {&args.k_scales, &args.v_scales}) {
     if (scales->data != nullptr) scales->data += kv_head * scales->head_stride;

@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "libs/attention/merge/merge_attention.h"
 #include "libs/hostcann/aclnn/attention_scales.h"
+#include "libs/hostcann/aclnn/kernel.h"
 
 namespace jumar::hostcann::aclnn {
 namespace {
@@ -257,6 +259,35 @@ ACLNN_PLAN(FlashAttentionVarLenScoreV2, Raw(query), Raw(key), Raw(value), OptRaw
            I64(sparse_mode), I64(pse_type), Raw(softmax_max), Raw(softmax_sum), OptRaw(softmax_out), Raw(attention_out)) {
   Refuse({FLASH_REFUSED});
   return PlanFlash(FLASH_CALL(actual_seq_qlen, actual_seq_kvlen, key.sizes[1]), softmax_max, softmax_sum);
+}
+
+// The attention over all keys, from attentions over parts of them and the logarithms of their sums of exponentials.
+ACLNN_PLAN(AttentionUpdate, RawIns(lse), RawIns(local_out), I64(update_type), Raw(out), OptRaw(lse_out)) {
+  Require(!lse.empty() && lse.size() == local_out.size(), "there are ", lse.size(), " sums and ", local_out.size(), " outputs; there must be one of each per part");
+  Require(lse.size() <= 16, "there are ", lse.size(), " parts; the operator takes 16: merge in turns");
+  const auto type = KernelType(local_out[0].dtype), out_type = KernelType(out.dtype);
+  const int64_t rows = lse[0].numel(), dim = out.sizes.n == 0 ? 0 : out.sizes[out.sizes.n - 1];
+  Require(type && out_type && IsContiguous(out) && out.numel() == rows * dim, "out is ", DTypeName(out.dtype), " of shape ", ToString(out.sizes),
+          "; it must be floats, dense, a row for each of the ", rows, " sums");
+  std::vector<attention::AttentionPart> parts;
+  for (size_t i = 0; i < lse.size(); ++i) {
+    Require(lse[i].dtype == DType::kF32 && IsContiguous(lse[i]) && lse[i].numel() == rows && local_out[i].dtype == local_out[0].dtype &&
+                IsContiguous(local_out[i]) && local_out[i].numel() == rows * dim,
+            "part ", i, " has sums ", DTypeName(lse[i].dtype), " ", ToString(lse[i].sizes), " and outputs ", DTypeName(local_out[i].dtype), " ",
+            ToString(local_out[i].sizes), "; they must be dense, ", rows, " of float32 and as many rows of ", dim, " of the others' type");
+    parts.push_back({local_out[i].data(), dim, dim, static_cast<const float*>(lse[i].data()), 1, 1});
+  }
+  attention::MergeAttentionArgs args{.type = *type, .out_type = *out_type, .num_tokens = rows, .num_heads = 1, .head_dim = dim,
+                                     .out = out.data(), .out_token_stride = dim, .out_head_stride = dim};
+  if (update_type == 1 && lse_out) {
+    Require(lse_out->dtype == DType::kF32 && IsContiguous(*lse_out) && lse_out->numel() == rows, "lse_out is ", DTypeName(lse_out->dtype), " of shape ",
+            ToString(lse_out->sizes), "; it must be float32, dense, of ", rows, " elements");
+    args.lse = static_cast<float*>(lse_out->data()), args.lse_token_stride = args.lse_head_stride = 1;
+  }
+  return [args, parts = std::move(parts)]() mutable {
+    args.parts = parts;
+    Check(attention::MergeAttention(args, ComputeExecutor()));
+  };
 }
 
 }  // namespace jumar::hostcann::aclnn

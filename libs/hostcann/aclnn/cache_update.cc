@@ -1,10 +1,7 @@
-// Rows written into caches, quantised or not, and parts of attention put together.
+// Rows written into caches, quantised or not.
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/logsumexp.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -82,17 +79,6 @@ ACLNN_OP(ScatterList, Ins(self), In(indices), In(updates), OptIn(mask), Text(red
             begin, "; ", count, " numbers don't fit in ", self[i].size(along - 1), " along axis ", axis);
     self[i].narrow(along - 1, begin, count).copy_(updates.select(0, n).narrow(along - 1, 0, count));
   }
-}
-
-// The attention over all keys, from attentions over parts of them and the logarithms of their sums of exponentials.
-ACLNN_OP(AttentionUpdate, Ins(lse), Ins(local_out), I64(update_type), Out(out), OptOut(lse_out)) {
-  Require(!lse.empty() && lse.size() == local_out.size(), "there are ", lse.size(), " sums and ", local_out.size(),
-          " outputs; there must be one of each per part");
-  Require(lse.size() <= 16, "there are ", lse.size(), " parts; the operator takes 16: merge in turns");
-  const Tensor sums = F32(at::stack(lse)), all = at::logsumexp(sums, {0});
-  const Tensor parts = at::mul(F32(at::stack(local_out)), at::exp(sums.sub(all)).unsqueeze(-1));
-  Put(out, parts.sum(0));
-  if (update_type == 1 && lse_out) Put(*lse_out, all);
 }
 
 }  // namespace jumar::hostcann::aclnn
