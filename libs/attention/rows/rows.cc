@@ -106,6 +106,9 @@ void LoadTables(const RopeArgs& args, int64_t token, float* cos, float* sin) {
       }
     }
   }
+  if (args.inverse) {
+    for (int64_t i = 0; i < args.rotary_dim; ++i) sin[i] = -sin[i];
+  }
   if (args.interleaved) {
     for (int64_t i = 0; i < args.rotary_dim; i += 2) sin[i] = -sin[i];
   }

@@ -42,6 +42,7 @@ struct RopeArgs {
   DType type = DType::kF32;
   int64_t tokens = 0, heads = 0, head_dim = 0, rotary_dim = 0;  // rotary_dim even, <= head_dim
   bool interleaved = false;
+  bool inverse = false;  // rotates back: sin with the other sign
   const void* x = nullptr;
   int64_t x_token_stride = 0, x_head_stride = 0;
   DType table_type = DType::kF32;  // of cos and sin: `type` or kF32

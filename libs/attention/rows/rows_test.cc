@@ -131,8 +131,8 @@ TEST_P(RowsTest, RopeMatchesFloat64InEveryForm) {
   uint32_t seed = 1;
   for (DType type : kTypes) {
     for (int64_t rotary : {0, 2, 4, 6, 16, 34, 64}) {
-      for (int form = 0; form < 16; ++form) {
-        const bool interleaved = form & 1, compact = form & 2, wide = form & 4, in_place = form & 8;
+      for (int form = 0; form < 32; ++form) {
+        const bool interleaved = form & 1, compact = form & 2, wide = form & 4, in_place = form & 8, inverse = form & 16;
         const int64_t tokens = 4, heads = 3, dim = rotary + (form % 3) * 5 + 1, entries = compact ? rotary / 2 : rotary;
         Buffer x(type, tokens * heads, dim), out(type, tokens * heads, dim);
         Buffer cos(wide ? DType::kF32 : type, 9, entries), sin(wide ? DType::kF32 : type, 9, entries);
@@ -141,7 +141,7 @@ TEST_P(RowsTest, RopeMatchesFloat64InEveryForm) {
         const int64_t positions[4] = {3, 8, 0, 8};
         Buffer& result = in_place ? x : out;
         RopeArgs args = {.type = type, .tokens = tokens, .heads = heads, .head_dim = dim, .rotary_dim = rotary, .interleaved = interleaved,
-                         .x = x.data(), .x_token_stride = heads * x.stride, .x_head_stride = x.stride, .table_type = cos.type, .cos = cos.data(),
+                         .inverse = inverse, .x = x.data(), .x_token_stride = heads * x.stride, .x_head_stride = x.stride, .table_type = cos.type, .cos = cos.data(),
                          .sin = sin.data(), .table_stride = cos.stride, .compact_table = compact, .positions = positions, .table_rows = 9,
                          .out = result.data(), .out_token_stride = heads * out.stride, .out_head_stride = out.stride};
         ASSERT_TRUE(Rope(args, pool_).ok());
@@ -156,7 +156,7 @@ TEST_P(RowsTest, RopeMatchesFloat64InEveryForm) {
               const bool second = interleaved ? d % 2 : d >= rotary / 2;
               const int64_t partner = interleaved ? d ^ 1 : second ? d - rotary / 2 : d + rotary / 2;
               const int64_t entry = compact ? pair : d;
-              const double a = in.Get(row, d) * cos.Get(p, entry), b = in.Get(row, partner) * sin.Get(p, entry);
+              const double a = in.Get(row, d) * cos.Get(p, entry), b = in.Get(row, partner) * sin.Get(p, entry) * (inverse ? -1 : 1);
               want = second ? a + b : a - b;
               magnitude = 2 * kU * (std::fabs(a) + std::fabs(b));  // a product, a multiply-add
               magnitude += HalfUlp(type, std::fabs(want) + magnitude);

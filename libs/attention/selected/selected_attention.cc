@@ -39,6 +39,8 @@ absl::Status Check(const SelectedAttentionArgs& args) {
     return Invalid("num_heads = ", dense.num_heads, " is not a positive multiple of num_kv_heads = ", dense.num_kv_heads);
   }
   if (args.selected_tokens < 1) return Invalid("selected_tokens = ", args.selected_tokens, " is not positive");
+  if (args.ratio < 1) return Invalid("ratio = ", args.ratio, " is not positive");
+  if (args.all && (args.top_k != 0 || args.selected_tokens != 1)) return Invalid("all keys are selected, but top_k = ", args.top_k, " and selected_tokens = ", args.selected_tokens);
   if (args.top_k < 0 || args.top_k > INT32_MAX / args.selected_tokens) {
     return Invalid("top_k = ", args.top_k, " is not in [0, ", INT32_MAX / args.selected_tokens, "]");
   }
@@ -60,10 +62,10 @@ absl::Status Check(const SelectedAttentionArgs& args) {
 
 absl::Status CheckSequence(const SelectedAttentionArgs& args, int64_t seq, int64_t query_begin, int64_t kv_begin) {
   const PagedAttentionArgs& dense = args.dense;
-  const int64_t num_queries = dense.query_ends[seq] - query_begin, kv_len = dense.kv_lens[seq];
+  const int64_t num_queries = dense.query_ends[seq] - query_begin, kv_len = dense.kv_lens[seq] / args.ratio;
   if (query_begin < 0) return Invalid("query_starts[", seq, "] = ", query_begin, " is negative");
   if (num_queries < 0) return Invalid("query_ends[", seq, "] = ", dense.query_ends[seq], " lies before the sequence's first query ", query_begin);
-  if (kv_len < 0) return Invalid("kv_lens[", seq, "] = ", kv_len, " is negative");
+  if (dense.kv_lens[seq] < 0) return Invalid("kv_lens[", seq, "] = ", dense.kv_lens[seq], " is negative");
   if (num_queries == 0 || kv_len == 0) return absl::OkStatus();
   if (args.indices == nullptr && args.top_k > 0) return Invalid("indices is null");
   if (dense.block_table == nullptr) {
@@ -72,7 +74,7 @@ absl::Status CheckSequence(const SelectedAttentionArgs& args, int64_t seq, int64
   }
   const int64_t used = (kv_len + dense.block_size - 1) / dense.block_size;
   if (used > dense.block_table_stride) {
-    return Invalid("kv_lens[", seq, "] = ", kv_len, " needs ", used, " blocks of ", dense.block_size, ", but block_table has ",
+    return Invalid("kv_lens[", seq, "] = ", dense.kv_lens[seq], " needs ", used, " blocks of ", dense.block_size, ", but block_table has ",
                    dense.block_table_stride, " entries a row");
   }
   return absl::OkStatus();
@@ -91,11 +93,16 @@ struct Rows {
 absl::Status AddQuery(const SelectedAttentionArgs& args, int64_t seq, int64_t token, int64_t kv_begin, int64_t kv_head, int64_t visible_keys,
                       std::vector<int32_t>& blocks, Rows& rows) {
   const PagedAttentionArgs& dense = args.dense;
-  blocks.resize(static_cast<size_t>(args.top_k));
-  const int32_t* list = args.indices + token * args.indices_token_stride + kv_head * args.indices_head_stride;
-  const int64_t count = visible_keys <= 0 || args.top_k == 0
-                            ? 0
-                            : internal::VisibleBlocks(list, args.top_k, visible_keys, args.selected_tokens, blocks.data());
+  int64_t count = 0;
+  if (args.all) {
+    count = std::max<int64_t>(0, visible_keys);
+    blocks.resize(static_cast<size_t>(count));
+    std::iota(blocks.begin(), blocks.end(), 0);
+  } else if (visible_keys > 0 && args.top_k > 0) {
+    blocks.resize(static_cast<size_t>(args.top_k));
+    const int32_t* list = args.indices + token * args.indices_token_stride + kv_head * args.indices_head_stride;
+    count = internal::VisibleBlocks(list, args.top_k, visible_keys, args.selected_tokens, blocks.data());
+  }
   const size_t row = rows.slots.size();
   rows.slots.resize(row + static_cast<size_t>(rows.stride), -1);
   int32_t* out = rows.slots.data() + row;
@@ -189,7 +196,7 @@ absl::Status SelectedAttention(const SelectedAttentionArgs& args, tiling::Execut
   static thread_local Rows rows;
   static thread_local std::vector<int32_t> blocks;
   const int64_t longest = dense.num_seqs == 0 ? 0 : *std::max_element(dense.kv_lens, dense.kv_lens + dense.num_seqs);
-  rows.stride = std::max<int64_t>(1, std::min(longest, args.top_k * args.selected_tokens));
+  rows.stride = std::max<int64_t>(1, args.all ? longest / args.ratio : std::min(longest / args.ratio, args.top_k * args.selected_tokens));
   const int64_t most = args.codec != nullptr ? kMaxPackedSlots : kMaxSlots;
   for (int64_t kv_head = 0; kv_head < dense.num_kv_heads; ++kv_head) {
     rows.Clear();
@@ -200,14 +207,15 @@ absl::Status SelectedAttention(const SelectedAttentionArgs& args, tiling::Execut
       if (auto status = CheckSequence(args, seq, query_begin, kv_begin); !status.ok()) return status;
       const int64_t num_queries = dense.query_ends[seq] - query_begin;
       for (int64_t i = 0; i < num_queries; ++i) {
-        const int64_t visible = dense.window_right < 0 ? dense.kv_lens[seq] : dense.kv_lens[seq] - num_queries + i + 1;
+        const int64_t tokens = dense.window_right < 0 ? dense.kv_lens[seq] : std::max<int64_t>(0, dense.kv_lens[seq] - num_queries + i + 1);
+        const int64_t visible = tokens / args.ratio;
         if (auto status = AddQuery(args, seq, query_begin + i, kv_begin, kv_head, visible, blocks, rows); !status.ok()) return status;
         if (static_cast<int64_t>(rows.slots.size()) + rows.stride <= most) continue;
         if (auto status = Run(args, kv_head, rows, executor); !status.ok()) return status;
         rows.Clear();
       }
       query_begin = dense.query_ends[seq];
-      kv_begin += dense.kv_lens[seq];
+      kv_begin += dense.kv_lens[seq] / args.ratio;
     }
     if (auto status = Run(args, kv_head, rows, executor); !status.ok()) return status;
   }

@@ -6,6 +6,9 @@
 // (DeepSeek V3.2), else of blocks (MiniMax M3). A list is a set: order and repetitions don't matter; -1 anywhere, and blocks that begin behind
 // the last key that the query sees, are left out. No key: out = 0 and lse = +infinity, or the head's sink.
 //
+// A key may stand for `ratio` tokens, as compressed entries do (DeepSeek V4): kv_lens count tokens, a sequence has kv_len / ratio keys, and the
+// query at position p sees the first (p + 1) / ratio of them.
+//
 // K and V of other keys are not read (and may be NaN). A row's result depends on its own set only, bit for bit.
 //
 // The cache may be of packed rows (libs/quant/packed): the selected rows become bf16 (or fp16), latent * scale rounded once, and attention reads
@@ -25,6 +28,8 @@ struct SelectedAttentionArgs {
   // As for dense attention. window_right is 0 (causal) or -1 (all keys); no window_left, no mask, no slots, no scales by position.
   PagedAttentionArgs dense;
   int64_t selected_tokens = 1;       // keys that an entry stands for
+  int64_t ratio = 1;                 // tokens of a key
+  bool all = false;                  // every key is selected; there are no lists
   int64_t top_k = 0;                 // length of a list
   const int32_t* indices = nullptr;  // list of (token, KV head) at token * indices_token_stride + head * indices_head_stride
   int64_t indices_token_stride = 0, indices_head_stride = 0;

@@ -151,6 +151,40 @@ TEST_P(SelectedAttentionTest, AllKeysAreDenseAttention) {
   }
 }
 
+// Keys of several tokens: each query is one over the first (position + 1) / ratio of them, selected ones or all.
+TEST_P(SelectedAttentionTest, KeysOfSeveralTokensRoundDown) {
+  for (int64_t ratio : {2, 4, 128}) {
+    for (bool all : {true, false}) {
+      for (int64_t block_size : {16, 0}) {
+        // The cache has a key for each `ratio` of the tokens, and the rest of a group has none yet.
+        Problem p({{{5, 60}, {9, 17}, {3, 3}}, 4, 2, 64, 64, block_size, 1, 30}, DType::kBF16, true, 13);
+        std::vector<int64_t> tokens;
+        for (size_t s = 0; s < 3; ++s) tokens.push_back(p.dense.kv_lens[s] * ratio + static_cast<int64_t>(s) % ratio);
+        SelectedAttentionArgs args = p.Args();
+        args.ratio = ratio, args.dense.kv_lens = tokens.data();
+        if (all) args.all = true, args.top_k = 0, args.indices = nullptr;
+        ASSERT_TRUE(SelectedAttention(args, pool_).ok());
+        const std::vector<char> got = p.dense.out;
+        p.dense.PoisonOutput();
+        int64_t token = 0, kv_start = 0;
+        for (int64_t s = 0; s < 3; ++s) {
+          const int64_t queries = p.shape.sequences[static_cast<size_t>(s)].queries;
+          for (int64_t i = 0; i < queries; ++i, ++token) {
+            const int64_t start = token, end = token + 1, keys = (tokens[static_cast<size_t>(s)] - queries + i + 1) / ratio;
+            SelectedAttentionArgs one = p.Args();
+            one.dense.num_seqs = 1, one.dense.query_starts = &start, one.dense.query_ends = &end, one.dense.kv_lens = &keys, one.dense.window_right = -1;
+            if (block_size > 0) one.dense.block_table += s * one.dense.block_table_stride;
+            if (block_size == 0) one.dense.kv_starts = &kv_start;
+            ASSERT_TRUE((all ? PagedAttention(one.dense, pool_) : SelectedAttention(one, pool_)).ok());
+          }
+          kv_start += p.dense.kv_lens[static_cast<size_t>(s)];
+        }
+        ASSERT_EQ(p.dense.out, got) << "ratio " << ratio << (all ? " all" : " selected");
+      }
+    }
+  }
+}
+
 // Neither the order of a list matters, nor keys that aren't in it, nor the batch and the threads.
 TEST_P(SelectedAttentionTest, OnlyTheSetMatters) {
   std::mt19937 rng(3);
@@ -285,6 +319,8 @@ TEST(SelectedAttentionArgsTest, ErrorsNameTheFieldTheValueAndTheLimit) {
   const int64_t starts[] = {INT32_MAX};
   const quant::RowCodec codec = *quant::MakeRowCodec(memory::kv::Packed656(16), quant::Rule::kDeepSeek);
   expect("selected_tokens = 0 is not positive", [](auto& a) { a.selected_tokens = 0; });
+  expect("ratio = 0 is not positive", [](auto& a) { a.ratio = 0; });
+  expect("all keys are selected, but top_k = 60", [](auto& a) { a.all = true; });
   expect("top_k = -1 is not in", [](auto& a) { a.top_k = -1; });
   expect("top_k = 60 is not in [0, 21", [](auto& a) { a.selected_tokens = 100'000'000; });
   expect("there is a window", [](auto& a) { a.dense.window_left = 3; });
