@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from serving.tracebacks import UserError
 
 _BATCH = 4  # samples that run together
-KEPT_ROWS = 256  # inputs of each layer that the report's output error is taken over
+KEPT_ROWS = 512  # inputs of each layer that output errors are taken over
 
 
 def token_rows(tokenizer: Any, text: str, samples: int, length: int) -> torch.Tensor:
@@ -72,6 +74,20 @@ class Inputs:
         return torch.cat(self.kept)
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a leaf module of a decoder layer."""
+
+    name: str  # the module's full one
+    module: torch.nn.Module
+    inputs: torch.Tensor
+    outputs: torch.Tensor
+
+
+class _Enough(Exception):
+    """Ends a run of a layer whose outputs nobody needs."""
+
+
 def _to_float(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value.float()
@@ -86,9 +102,8 @@ class LayerRunner:
     Memory: the model as it was loaded, one layer in float32, and the hidden states of all the rows.
     """
 
-    def __init__(self, model: torch.nn.Module, rows: torch.Tensor, with_hessians: bool) -> None:
+    def __init__(self, model: torch.nn.Module, rows: torch.Tensor) -> None:
         self._model = model
-        self._with_hessians = with_hessians
         decoder = model.get_decoder()
         lists = [(name, module) for name, module in decoder.named_modules() if isinstance(module, torch.nn.ModuleList)]
         if not lists:
@@ -122,47 +137,70 @@ class LayerRunner:
         # The final norm's input isn't needed, its module is: the output layer's inputs come from it.
         self._norm = getattr(decoder, "norm", None)
 
-    def _inputs(self, columns: int) -> Inputs:
-        return Inputs(columns, self.hidden.shape[0] * self.hidden.shape[1], self._with_hessians)
+    def _inputs(self, columns: int, with_hessian: bool = False) -> Inputs:
+        return Inputs(columns, self.hidden.shape[0] * self.hidden.shape[1], with_hessian)
 
-    @property
-    def batches(self) -> int:
-        return -(-self.hidden.shape[0] // _BATCH)
+    def _run(self, index: int, hidden: torch.Tensor) -> torch.Tensor:
+        args, kwargs = self._arguments[index]
+        output = self.layers[index](hidden, *args, **kwargs)
+        return output[0] if isinstance(output, tuple) else output
 
     @torch.no_grad()
-    def outputs(self, index: int, tick: Callable[[], None]) -> torch.Tensor:
-        """Layer ``index``'s outputs for the hidden states, which stay."""
-        args, kwargs = self._arguments[index]
-        outputs = []
-        for batch in self.hidden.split(_BATCH):
-            output = self.layers[index](batch, *args, **kwargs)
-            outputs.append(output[0] if isinstance(output, tuple) else output)
-            tick()
-        return torch.cat(outputs)
+    def outputs(self, index: int, rows: int | None = None) -> torch.Tensor:
+        """Layer ``index``'s outputs for the hidden states, or for the first ``rows`` of them. They stay."""
+        return torch.cat([self._run(index, batch) for batch in self.hidden[:rows].split(_BATCH)])
 
-    def observe(self, index: int, names: set[str], tick: Callable[[], None]) -> tuple[dict[str, Inputs], torch.Tensor]:
-        """The inputs of those linear modules of layer ``index`` whose full names are in ``names``, and its outputs. It becomes float32."""
-        layer = self.layers[index].float()
-        seen: dict[str, Inputs] = {}
-        handles = []
-        for name, module in layer.named_modules():
-            full = f"{self.prefix}.{index}.{name}"
-            if full in names:
-                seen[full] = self._inputs(module.in_features)
-                handles.append(module.register_forward_pre_hook(lambda _, inputs, to=seen[full]: to.add(inputs[0])))
-        outputs = self.outputs(index, tick)
+    @torch.no_grad()
+    def calls(self, index: int) -> list[Call]:
+        """The uses of layer ``index``'s leaf modules for the first row, in order. It becomes float32."""
+        calls: list[Call] = []
+
+        def record(name: str, module: torch.nn.Module, inputs: tuple, outputs: Any) -> None:
+            if inputs:
+                calls.append(Call(name, module, inputs[0], outputs))
+
+        leaves = [(name, module) for name, module in self.modules(index).items() if next(module.children(), None) is None]
+        handles = [module.register_forward_hook(functools.partial(record, name)) for name, module in leaves]
+        self.outputs(index, rows=1)
         for handle in handles:
             handle.remove()
-        return seen, outputs
+        return calls
 
-    def advance(self, index: int, outputs: torch.Tensor) -> None:
+    @torch.no_grad()
+    def observe(self, index: int, names: Collection[str], with_hessians: bool) -> dict[str, Inputs]:
+        """The inputs of those linear modules of layer ``index`` whose full names are in ``names``. It becomes float32."""
+        seen: dict[str, Inputs] = {}
+        missing: set[str] = set()
+
+        def add(name: str, inputs: torch.Tensor) -> None:
+            seen[name].add(inputs)
+            missing.discard(name)
+            if not missing:
+                raise _Enough
+
+        handles = []
+        for name, module in self.modules(index).items():
+            if name in names:
+                seen[name] = self._inputs(module.in_features, with_hessians)
+                handles.append(module.register_forward_pre_hook(lambda _, inputs, name=name: add(name, inputs[0])))
+        for batch in self.hidden.split(_BATCH):
+            missing |= seen.keys()
+            try:
+                self._run(index, batch)
+            except _Enough:
+                pass
+        for handle in handles:
+            handle.remove()
+        return seen
+
+    def advance(self, index: int) -> None:
         """Makes layer ``index``'s outputs the hidden states, and frees the layer."""
-        self.hidden = outputs
+        self.hidden = self.outputs(index)
         self.layers[index].to("meta")
 
-    def modules(self, index: int) -> Iterator[tuple[str, torch.nn.Module]]:
-        for name, module in self.layers[index].named_modules():
-            yield f"{self.prefix}.{index}.{name}", module
+    def modules(self, index: int) -> dict[str, torch.nn.Module]:
+        """By full names. The layer becomes float32."""
+        return {f"{self.prefix}.{index}.{name}": module for name, module in self.layers[index].float().named_modules() if name}
 
     @torch.no_grad()
     def observe_output_layer(self) -> Inputs:

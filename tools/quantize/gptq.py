@@ -35,12 +35,11 @@ def quantise(weight: torch.Tensor, hessian: torch.Tensor, scheme: Scheme, dtype:
     columns = weight.shape[1]
     diagonal = hessian.diagonal()
     dead = diagonal == 0  # inputs that calibration never saw: they say nothing, and must not stop the factorisation
+    importance = torch.where(dead, diagonal.mean(), diagonal).float()  # what an error of a column costs by itself
     diagonal[dead] = 1
     diagonal += DAMPING * diagonal.mean()
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian))
     factor = torch.linalg.cholesky(inverse, upper=True).float()
-    # 1 / U_jj^2 is what an error of column j costs after the others have made up for it.
-    importance = factor.diagonal().pow(-2)
 
     args = scheme.weights
     grouped = args.strategy == QuantizationStrategy.GROUP

@@ -52,18 +52,24 @@ def quantise_inputs(inputs: torch.Tensor, args: QuantizationArgs, static_scale: 
     return quantised.reshape(inputs.shape[0], -1)[:, :columns]
 
 
-def input_scale(inputs: Inputs, args: QuantizationArgs, dtype: torch.dtype) -> torch.Tensor:
+def static_scale(absmax: torch.Tensor, args: QuantizationArgs, dtype: torch.dtype) -> torch.Tensor:
     """The static scale [1] of a layer's inputs, from their greatest absolute value."""
-    scale, _ = calculate_qparams(-inputs.absmax.reshape(1), inputs.absmax.reshape(1), args)
+    scale, _ = calculate_qparams(-absmax.reshape(1), absmax.reshape(1), args)
     return scale.to(dtype)
 
 
-def quantise(name: str, weight: torch.Tensor, scheme: Scheme, inputs: Inputs | None) -> Quantised:
+def nearest(weight: torch.Tensor, scheme: Scheme, dtype: torch.dtype) -> torch.Tensor:
+    """The values of float32 weights [rows, columns] rounded to the nearest, under scales stored in ``dtype``."""
+    return scales.dequantised(weight, scales.scale_of(weight, scheme, dtype), scheme)
+
+
+def quantise(name: str, weight: torch.Tensor, scheme: Scheme, inputs: Inputs | None, folded: torch.Tensor | None = None) -> Quantised:
     """Quantises the layer ``name``.
 
     Args:
         weight: [rows, columns], in the dtype of the checkpoint.
         inputs: what calibration saw; needed by GPTQ and by static activation scales.
+        folded: float32 weights to quantise in place of the checkpoint's.
 
     Raises:
         UserError: if a weight is not finite, or its rows don't divide into groups, or inputs are missing.
@@ -79,7 +85,7 @@ def quantise(name: str, weight: torch.Tensor, scheme: Scheme, inputs: Inputs | N
         mend = "give --rounding=nearest" if not scheme.needs_calibration else "leave it out with --ignore, or take a dynamic scheme"
         raise UserError(f"{name} gets no inputs in the calibration, which {what} needs: {mend}")
     dtype = weight.dtype
-    original = weight.float()
+    original = weight.float() if folded is None else folded.clone()
     if scheme.rounding == "gptq":
         weight32, scale = gptq.quantise(original, inputs.hessian, scheme, dtype)
     else:
@@ -88,7 +94,7 @@ def quantise(name: str, weight: torch.Tensor, scheme: Scheme, inputs: Inputs | N
     tensors = scales.compress(weight32 if scheme.rounding == "gptq" else original, scale, scheme, dtype)
     static = None
     if scheme.needs_calibration:
-        static = tensors["input_scale"] = input_scale(inputs, scheme.activations, dtype)
+        static = tensors["input_scale"] = static_scale(inputs.absmax, scheme.activations, dtype)
 
     error = (weight32 - original).norm() / original.norm().clamp_min(torch.finfo(torch.float32).tiny)
     snr = None

@@ -36,12 +36,15 @@ _OUT = flags.DEFINE_string("out", None, "the folder to make")
 _GROUP_SIZE = flags.DEFINE_integer(
     "group_size", None, "weights that share a scale, for w4a16 and w8a16: 128, 64 or 32 (default: the greatest that divides every row)"
 )
-_ROUNDING = flags.DEFINE_enum("rounding", "auto", ["auto", "nearest", "gptq"], "auto is gptq for 4-bit weights, nearest for others")
+_ROUNDING = flags.DEFINE_enum("rounding", "auto", ["auto", "nearest", "gptq"], "auto is gptq for 4-bit weights and fp8, nearest for others")
 _LM_HEAD = flags.DEFINE_bool("lm_head", False, "quantise the output layer too, if it isn't tied to the embeddings")
 _IGNORE = flags.DEFINE_multi_string("ignore", [], "regular expression of layers to leave as they are; may be given more than once")
+_FOLD = flags.DEFINE_bool(
+    "fold", True, "move part of the inputs' sizes into norms and weights before rounding, for w8a8 and w8a8_static; not with --samples=0"
+)
 _CALIBRATION = flags.DEFINE_string("calibration", None, "UTF-8 text to calibrate on (default: the World English Bible's beginning)")
 _SAMPLES = flags.DEFINE_integer(
-    "samples", None, "pieces of the text (default: 32, or 4 where only the report needs them; 0: none, and no output errors)", lower_bound=0
+    "samples", None, "pieces of the text (default: 32; 8 for folding alone; 4 for the report alone; 0: none, no folding, no output errors)", lower_bound=0
 )
 _LENGTH = flags.DEFINE_integer("length", 512, "tokens of a piece", lower_bound=16)
 _SHARD_MIB = flags.DEFINE_integer("shard_mib", 5 << 10, "most MiB of a file of weights", lower_bound=1)
@@ -91,6 +94,7 @@ def run() -> None:
         rounding=_ROUNDING.value,
         lm_head=_LM_HEAD.value,
         ignore=tuple(_IGNORE.value),
+        fold=_FOLD.value,
         calibration_text=_path(_CALIBRATION.value) if _CALIBRATION.value else _TEXT,
         samples=_SAMPLES.value,
         length=_LENGTH.value,

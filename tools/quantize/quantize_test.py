@@ -68,7 +68,8 @@ def model(tmp_path_factory):
 
 
 def options(model, scheme, out, **more):
-    return Options(model=model, scheme=scheme, out=out, calibration_text=TEXT, **{"samples": 2, "length": 32, **more})
+    # The reference doesn't fold.
+    return Options(model=model, scheme=scheme, out=out, calibration_text=TEXT, **{"samples": 2, "length": 32, "fold": False, **more})
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +285,45 @@ def test_without_calibration_codes_are_the_same(model, checkpoints, tmp_path):
     assert all(error.output_snr_db is None for error in made.layers)
     one, other = load_file(tmp_path / "out/model.safetensors"), load_file(checkpoints("w8a8")[0] / "model.safetensors")
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("scheme", ["w8a8", "w8a8_static"])
+def test_folded_checkpoint_means_the_same_model(scheme, model, checkpoints, tmp_path):
+    made = run.quantise(options(model, scheme, tmp_path / "out", fold=True), Silent())
+    source, tensors = load_file(model / "model.safetensors"), load_file(tmp_path / "out/model.safetensors")
+    assert len(made.folds) >= 4 and f"folded {len([f for f in made.folds if 'input' in f.producer])} input_layernorm" in made.about()
+    changed = {fold.producer for fold in made.folds}
+    for name in set(source) - {f"{name}.weight" for name in linear_names(model)}:
+        assert tensors[name].dtype == source[name].dtype
+        assert torch.equal(tensors[name], source[name]) != (name.removesuffix(".weight") in changed), name
+    # How a fold multiplies the columns of its consumers: known from a norm's weights; of up_proj, what its rows were divided by.
+    columns = {name: 1.0 for name in linear_names(model)}
+    for fold in made.folds:
+        if fold.producer not in columns:
+            before, after = (some[f"{fold.producer}.weight"].double() for some in (source, tensors))
+            columns |= {name: before / after for name in fold.consumers}
+
+    def weights(name):
+        """What the checkpoint means, and what it would mean if no row had been divided."""
+        scale = tensors[f"{name}.weight_scale"].double()
+        return tensors[f"{name}.weight"].double() * scale, source[f"{name}.weight"].double() * columns[name], scale
+
+    divided = {}
+    for fold in made.folds:
+        if fold.producer in columns:
+            meant, undivided, _ = weights(fold.producer)
+            divided[fold.producer] = undivided.square().sum(1) / (meant * undivided).sum(1)
+            columns |= {name: divided[fold.producer] for name in fold.consumers}
+    for name in columns:
+        meant, wanted, scale = weights(name)
+        wanted = wanted / divided.get(name, torch.ones(len(wanted)))[:, None]
+        # Half a code, or 127.5 (1 + 2^-8) that became 127, by a scale that bfloat16 rounded down; what rows were divided by is an estimate.
+        unknown = wanted.isnan()  # of a row of zeros, by which nothing is multiplied
+        assert ((meant - wanted).abs() <= scale + 0.02 * meant.abs()).logical_or(unknown).all() and unknown.float().mean() < 0.1, name
+    # Random inputs have no outliers; the model's weights have some.
+    plain = {error.name: error.output_snr_db for error in checkpoints(scheme)[1].layers}
+    gains = [error.output_snr_db - plain[error.name] for error in made.layers]
+    assert sum(gains) / len(gains) > 1, gains
 
 
 def test_output_layer_is_quantised_when_asked_for(model, tmp_path):

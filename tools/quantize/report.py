@@ -6,9 +6,11 @@ import dataclasses
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.quantize.folding import Fold
 from tools.quantize.layers import LayerError
 
 STEM = "quantization_report"
@@ -25,6 +27,7 @@ class Report:
     calibration: str | None  # the text's file
     samples: int
     length: int  # tokens of a sample
+    folds: list[Fold]  # in the model's order
     source_bytes: int
     bytes: int
     layers: list[LayerError]  # in the model's order
@@ -37,6 +40,9 @@ class Report:
         parts = [f"{self.scheme} by {self.library}", f"rounding {self.rounding}"]
         if self.group_size:
             parts.append(f"groups of {self.group_size}")
+        if self.folds:
+            kinds = Counter(fold.producer.rpartition(".")[2] for fold in self.folds)
+            parts.append(f"folded {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
         if self.calibration:
             parts.append(f"{self.samples} samples of {self.length} tokens from {self.calibration}")
         return ", ".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -12,14 +12,16 @@ import torch
 import transformers
 
 from serving.tracebacks import UserError
-from tools.quantize import calibration, layers, report, schemes
-from tools.quantize.calibration import Inputs, LayerRunner
+from tools.quantize import calibration, folding, layers, report, schemes
+from tools.quantize.calibration import Call, Inputs, LayerRunner
+from tools.quantize.folding import Fold
 from tools.quantize.layers import LayerError, Quantised
 from tools.quantize.schemes import Scheme
 from tools.quantize.source import ROUTER, Source
 from tools.quantize.writer import LIBRARY, CheckpointWriter
 
 SAMPLES = 32  # where calibration decides about codes or scales
+FOLD_SAMPLES = 8  # where it decides about folding alone
 REPORT_SAMPLES = 4  # where it only measures
 
 
@@ -32,8 +34,9 @@ class Options:
     rounding: str = "auto"
     lm_head: bool = False
     ignore: tuple[str, ...] = ()  # regular expressions of layers' names
+    fold: bool = True  # where the scheme gains by it and there is calibration
     calibration_text: Path | None = None
-    samples: int | None = None  # 32 if the scheme needs calibration, else 4
+    samples: int | None = None  # 32 if the scheme needs calibration, 8 if it only gains by folding, else 4
     length: int = 512
     shard_bytes: int = 5 << 30
 
@@ -50,9 +53,11 @@ class _Work:
     names: list[str]
     done: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     errors: list[LayerError] = field(default_factory=list)
+    norms: dict[str, torch.Tensor] = field(default_factory=dict)  # tensors that folding changed
+    folds: list[Fold] = field(default_factory=list)
 
-    def layer(self, name: str, weight: torch.Tensor, inputs: Inputs | None) -> Quantised:
-        result = layers.quantise(name, weight, self.scheme, inputs)
+    def layer(self, name: str, weight: torch.Tensor, inputs: Inputs | None, folded: torch.Tensor | None = None) -> Quantised:
+        result = layers.quantise(name, weight, self.scheme, inputs, folded)
         self.errors.append(result.error)
         return result
 
@@ -81,6 +86,33 @@ def _choose(source: Source, options: Options) -> tuple[list[str], list[str]]:
     return names, others
 
 
+def _stages(calls: list[Call], wanted: set[str], modules: Collection[str]) -> list[list[str]]:
+    """The layers to quantise in the order of their use; those that share an input together."""
+    stages: list[tuple[torch.Tensor | None, list[str]]] = []
+    for call in calls:
+        if call.name in wanted:
+            if not stages or stages[-1][0] is not call.inputs:
+                stages.append((call.inputs, []))
+            stages[-1][1].append(call.name)
+    used = {name for _, names in stages for name in names}
+    # Experts that the first row didn't reach.
+    return [names for _, names in stages] + [[name] for name in modules if name in wanted - used]
+
+
+def _fold(source: Source, runner: LayerRunner, index: int, calls: list[Call], work: _Work) -> None:
+    modules = runner.modules(index)
+    found = [site for site in folding.sites(calls, set(work.names)) if f"{site.producer}.weight" in source.files]
+    seen = runner.observe(index, [site.consumers[0] for site in found], with_hessians=False)
+    for site in found:
+        dtype = source.tensor(f"{site.consumers[0]}.weight").dtype
+        fold = folding.fold(site, modules, seen[site.consumers[0]], work.scheme, dtype, lambda: runner.outputs(index, rows=1))
+        if fold is None:
+            continue
+        work.folds.append(fold)
+        if site.producer not in work.names:
+            work.norms[f"{site.producer}.weight"] = modules[site.producer].weight.data.to(dtype)
+
+
 def _calibrate(source: Source, options: Options, samples: int, work: _Work, progress: Progress) -> None:
     """Quantises every layer that the calibration reaches, in order."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(source.folder, local_files_only=True)
@@ -88,23 +120,31 @@ def _calibrate(source: Source, options: Options, samples: int, work: _Work, prog
     text = calibration.read_text(options.calibration_text)
     rows = calibration.token_rows(tokenizer, text, samples, options.length)
     model = source.load_model()
-    # Only rounding that makes up for errors gains from inputs that have the errors of the layers before.
+    # Only rounding that makes up for errors gains from inputs that have the errors of what comes before, in the same layer as well.
     feed_errors = work.scheme.rounding == "gptq"
-    runner = LayerRunner(model, rows, with_hessians=feed_errors)
+    runner = LayerRunner(model, rows)
     wanted = set(work.names)
-    tick = progress.start("calibrating", len(runner.layers) * runner.batches * (2 if feed_errors else 1))
+    tick = progress.start("calibrating", len(runner.layers))
     for index in range(len(runner.layers)):
-        seen, outputs = runner.observe(index, wanted, tick)
-        for name, module in runner.modules(index):
-            if name not in wanted:
-                continue
+        calls = runner.calls(index)
+        modules = runner.modules(index)
+        for name in wanted & modules.keys():
             if f"{name}.weight" not in source.files:
                 raise UserError(f"{source.folder} stores {name} under another name: give --samples=0")
-            result = work.layer(name, source.tensor(f"{name}.weight"), seen[name])
-            work.done[name] = result.tensors
-            if feed_errors:
-                module.weight.data.copy_(result.weight)
-        runner.advance(index, runner.outputs(index, tick) if feed_errors else outputs)
+        if options.fold and work.scheme.folds:
+            _fold(source, runner, index, calls, work)
+        stages = _stages(calls, wanted, modules)
+        for group in [[stage] for stage in stages] if feed_errors else [stages]:
+            seen = runner.observe(index, [stage[0] for stage in group], feed_errors)
+            for stage in group:
+                for name in stage:
+                    weight = modules[name].weight.data
+                    result = work.layer(name, source.tensor(f"{name}.weight"), seen[stage[0]], weight)
+                    work.done[name] = result.tensors
+                    if feed_errors:
+                        weight.copy_(result.weight)
+        runner.advance(index)
+        tick()
     for name in wanted - set(work.done):
         if model.get_output_embeddings() is not None and name == "lm_head":
             work.done[name] = work.layer(name, source.tensor(f"{name}.weight"), runner.observe_output_layer()).tensors
@@ -126,7 +166,9 @@ def quantise(options: Options, progress: Progress) -> report.Report:
     if options.samples == 0 and needed:
         what = f"scheme {scheme.name}" if scheme.needs_calibration else "--rounding=gptq"
         raise UserError(f"--samples=0: {what} needs calibration; give some, {SAMPLES} is the default")
-    samples = options.samples if options.samples is not None else SAMPLES if needed else REPORT_SAMPLES
+    samples = options.samples
+    if samples is None:
+        samples = SAMPLES if needed else FOLD_SAMPLES if options.fold and scheme.folds else REPORT_SAMPLES
     work = _Work(scheme, names)
     with CheckpointWriter(options.out, options.shard_bytes) as writer:
         if samples:
@@ -144,7 +186,7 @@ def quantise(options: Options, progress: Progress) -> report.Report:
                 for local, value in sorted(compressed.items()):
                     writer.add(f"{name}.{local}", value)
             else:
-                writer.add(tensor_name, tensor)
+                writer.add(tensor_name, work.norms.get(tensor_name, tensor))
             tick()
         writer.finish(source, scheme, others)
         order = {name: position for position, name in enumerate(names)}
@@ -156,6 +198,7 @@ def quantise(options: Options, progress: Progress) -> report.Report:
             group_size=scheme.weights.group_size,
             calibration=options.calibration_text.name if samples and options.calibration_text else None,
             samples=samples,
+            folds=work.folds,
             length=options.length,
             source_bytes=source_bytes,
             bytes=writer.total_bytes,

@@ -34,12 +34,13 @@ class _Entry:
     needs_calibration: bool = False  # of the activations
     open_group_size: bool = False
     rounding: str = "nearest"  # what --rounding=auto takes
+    folds: bool = False  # whether folding gains: where few inputs set the scale for all
 
 
 _SCHEMES = {
-    "w8a8": _Entry("W8A8", CompressionFormat.int_quantized),
-    "w8a8_static": _Entry("W8A8", CompressionFormat.int_quantized, needs_calibration=True),
-    "fp8": _Entry("FP8_DYNAMIC", CompressionFormat.float_quantized),
+    "w8a8": _Entry("W8A8", CompressionFormat.int_quantized, folds=True),
+    "w8a8_static": _Entry("W8A8", CompressionFormat.int_quantized, needs_calibration=True, folds=True),
+    "fp8": _Entry("FP8_DYNAMIC", CompressionFormat.float_quantized, rounding="gptq"),
     "fp8_static": _Entry("FP8", CompressionFormat.float_quantized, needs_calibration=True),
     "fp8_block": _Entry("FP8_BLOCK", CompressionFormat.float_quantized),
     "w4a16": _Entry("W4A16", CompressionFormat.pack_quantized, open_group_size=True, rounding="gptq"),
@@ -58,6 +59,7 @@ class Scheme:
     quantization: QuantizationScheme
     needs_calibration: bool
     rounding: str  # "nearest" or "gptq"
+    folds: bool = False  # whether it gains by folding.py
 
     @property
     def weights(self) -> QuantizationArgs:
@@ -94,7 +96,7 @@ def make(name: str, widths: Collection[int] = (), group_size: int | None = None,
 
     Args:
         group_size: for w4a16 and w8a16; if not given, the greatest of 128, 64 and 32 that divides every width.
-        rounding: "nearest", "gptq", or "auto", which is gptq for 4 bits.
+        rounding: "nearest", "gptq", or "auto", which is the scheme's own.
 
     Raises:
         UserError: for an unknown name, or a group size that the scheme has not or that doesn't divide.
@@ -120,4 +122,4 @@ def make(name: str, widths: Collection[int] = (), group_size: int | None = None,
         rounding = entry.rounding
     if rounding == "gptq" and quantization.weights.strategy in (QuantizationStrategy.BLOCK, QuantizationStrategy.TENSOR):
         raise UserError(f"--rounding=gptq: {name} has scales that span rows, for which it isn't defined here; take nearest")
-    return Scheme(name, quantization, entry.needs_calibration, rounding)
+    return Scheme(name, quantization, entry.needs_calibration, rounding, entry.folds)
