@@ -74,7 +74,7 @@ TEST_P(PagedAttentionTest, LongContextIsBitEqualHoweverItIsSplit) {
       AttentionProblem parallel = Make(c, type, 3);
       ASSERT_TRUE(PagedAttention(parallel.args, pool).ok());
       EXPECT_EQ(parallel.out, inline_run.out) << workers << " workers";
-      EXPECT_EQ(std::memcmp(parallel.lse.data(), inline_run.lse.data(), parallel.lse.size() * sizeof(float)), 0);
+      EXPECT_TRUE(SameBits(parallel.lse, inline_run.lse));
     }
     ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(inline_run, c.name));
   }
@@ -95,7 +95,7 @@ TEST_P(PagedAttentionTest, KeysInTwoPartsGiveTheSameBits) {
         const bool same = type != DType::kBF16 || c.head_dim % 8 != 0 || rope % 8 == 0;
         if (same) {
           ASSERT_EQ(parts.out, whole.out) << c.name << " " << quant::Name(type) << ", " << rope << " of " << c.head_dim;
-          ASSERT_EQ(std::memcmp(parts.lse.data(), whole.lse.data(), whole.lse.size() * sizeof(float)), 0);
+          ASSERT_TRUE(SameBits(parts.lse, whole.lse));
         }
         if (rope == c.head_dim / 3 || !same) {
           ASSERT_NO_FATAL_FAILURE(ExpectMatchesReference(parts, c.name));
@@ -127,7 +127,7 @@ TEST_P(PagedAttentionTest, SlotsGiveTheSameBitsAsTheirBlockTable) {
       const absl::Status status = PagedAttention(paged.args, pool_);
       ASSERT_TRUE(status.ok()) << c.name << ": " << status;
       ASSERT_EQ(paged.out, out) << c.name;
-      ASSERT_EQ(std::memcmp(paged.lse.data(), lse.data(), lse.size() * sizeof(float)), 0) << c.name;
+      ASSERT_TRUE(SameBits(paged.lse, lse)) << c.name;
     }
   }
 }

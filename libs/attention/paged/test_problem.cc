@@ -1,6 +1,7 @@
 #include "libs/attention/paged/test_problem.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "libs/quant/scalar.h"
 
@@ -216,6 +217,10 @@ char* AttentionProblem::Out(int64_t token, int64_t head) {
 void AttentionProblem::PoisonOutput() {
   std::fill(out.begin(), out.end(), char{-1});
   std::fill(lse.begin(), lse.end(), NAN);
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::ranges::equal(a, b, {}, std::bit_cast<uint32_t, float>, std::bit_cast<uint32_t, float>);
 }
 
 }  // namespace jumar::attention

@@ -44,6 +44,9 @@ struct AttentionProblem {
   std::vector<int64_t> query_ends, kv_lens;
 };
 
+// Also of NaNs, and of nothing.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
+
 }  // namespace jumar::attention
 
 #endif  // LIBS_ATTENTION_PAGED_TEST_PROBLEM_H_
