@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from tools.quantize.layers import LayerError
 
 STEM = "quantization_report"
 _NUMBER = re.compile(r"\d+")
+
+
+def _kinds(modules: Iterable[str]) -> str:
+    counts = Counter(module.rpartition(".")[2] for module in modules)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class Report:
     samples: int
     length: int  # tokens of a sample
     folds: list[Fold]  # in the model's order
+    uneven: list[str]  # layers that stay since the scheme's blocks don't fit them
     source_bytes: int
     bytes: int
     layers: list[LayerError]  # in the model's order
@@ -41,8 +48,9 @@ class Report:
         if self.group_size:
             parts.append(f"groups of {self.group_size}")
         if self.folds:
-            kinds = Counter(fold.producer.rpartition(".")[2] for fold in self.folds)
-            parts.append(f"folded {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
+            parts.append(f"folded {_kinds(fold.producer for fold in self.folds)}")
+        if self.uneven:
+            parts.append(f"{_kinds(self.uneven)} left as they are (blocks would span what engines join)")
         if self.calibration:
             parts.append(f"{self.samples} samples of {self.length} tokens from {self.calibration}")
         return ", ".join(parts)

@@ -160,6 +160,11 @@ def quantise(options: Options, progress: Progress) -> report.Report:
     names, others = _choose(source, options)
     widths = {source.shape(f"{name}.weight")[1] for name in names}
     scheme = schemes.make(options.scheme, widths, options.group_size, options.rounding)
+    uneven = scheme.uneven({name: source.shape(f"{name}.weight")[0] for name in names})
+    names = [name for name in names if name not in uneven]
+    others += uneven
+    if not names:
+        raise UserError(f"{scheme.name}: no layer has a whole number of blocks where engines join layers: take a scheme without blocks")
     for name in names:
         scheme.check_width(name, source.shape(f"{name}.weight")[1])
     needed = scheme.needs_calibration or scheme.rounding == "gptq"
@@ -199,6 +204,7 @@ def quantise(options: Options, progress: Progress) -> report.Report:
             calibration=options.calibration_text.name if samples and options.calibration_text else None,
             samples=samples,
             folds=work.folds,
+            uneven=uneven,
             length=options.length,
             source_bytes=source_bytes,
             bytes=writer.total_bytes,

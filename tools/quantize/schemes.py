@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,8 @@ from serving.tracebacks import UserError
 
 TARGETS = ["Linear"]
 GROUP_SIZES = (128, 64, 32)  # in order of preference, where a scheme leaves it open
+# What engines multiply by as one matrix, in its order.
+_JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("q_a_proj", "kv_a_proj_with_mqa"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,20 @@ class Scheme:
                 if fitting:
                     mend = f"give --group_size={fitting[0]}"
             raise UserError(f"{layer} has rows of {width} weights, which is no multiple of {self.name}'s group of {group}: {mend}")
+
+    def uneven(self, heights: Mapping[str, int]) -> list[str]:
+        """Those of the layers, given with their outputs, that can't be served: joined with another to one matrix, a block would span both."""
+        if self.weights.strategy != QuantizationStrategy.BLOCK:
+            return []
+        block = self.weights.block_structure[0]
+        found = []
+        for name in heights:
+            parent, _, local = name.rpartition(".")
+            parts = next((parts for parts in _JOINED if local in parts), ())
+            joined = [f"{parent}.{part}" for part in parts if f"{parent}.{part}" in heights]
+            if any(heights[part] % block for part in joined[:-1]):
+                found.append(name)
+        return found
 
 
 def make(name: str, widths: Collection[int] = (), group_size: int | None = None, rounding: str = "auto") -> Scheme:

@@ -128,13 +128,16 @@ TEST_P(BlockSelectTest, InitAndLocalBlocksComeFirstAndTiesGoToTheSmallerIndex) {
   uint32_t seed = 1;
   for (const BlockCase& c : kCases) {
     for (DType type : {DType::kF32, DType::kBF16}) {
+      BlockProblem p(c, type, seed++, /*small_integers=*/true);
+      std::vector<Scores> scores;  // of the rows
+      ForEachRow(p, [&](int64_t s, int64_t token, int64_t h, int64_t position) { scores.push_back(Reference(p.select, s, token, h, position)); });
       for (int64_t init : {0, 1, 3}) {
         for (int64_t local : {0, 1, 2}) {
-          BlockProblem p(c, type, seed++, /*small_integers=*/true);
           p.select.init_blocks = init, p.select.local_blocks = local;
           ASSERT_TRUE(SelectBlocks(p.select, pool_).ok());
-          ForEachRow(p, [&](int64_t s, int64_t token, int64_t h, int64_t position) {
-            ASSERT_EQ(Row(p, token, h), Want(p.select, Reference(p.select, s, token, h, position).score)) << init << local << " token " << token;
+          auto row = scores.begin();
+          ForEachRow(p, [&](int64_t, int64_t token, int64_t h, int64_t) {
+            ASSERT_EQ(Row(p, token, h), Want(p.select, (row++)->score)) << init << local << " token " << token;
           });
         }
       }
