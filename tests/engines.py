@@ -40,12 +40,19 @@ def use(options: dict[str, Any], work: Callable[[Any], dict], may_fail: bool = F
         gc.collect()
 
 
-def generate(llm: Any, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
-    """Greedy completions: {"completions": [[token ids]], "logprobs": [[of these tokens]], "cached_tokens": of the prompts}."""
+def generate(llm: Any, prompts: list[list[int]], max_tokens: int, adapters: list[str | None] | None = None) -> dict[str, Any]:
+    """Greedy completions: {"completions": [[token ids]], "logprobs": [[of these tokens]], "cached_tokens": of the prompts}.
+
+    Args:
+        adapters: for each prompt the folder of a LoRA adapter, or none.
+    """
     from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
 
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, detokenize=False, logprobs=1)
-    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+    numbers = {folder: number for number, folder in enumerate(dict.fromkeys(filter(None, adapters or [])), start=1)}
+    lora = [folder and LoRARequest(folder, numbers[folder], folder) for folder in adapters] if adapters else None
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False, lora_request=lora)
     answers = [output.outputs[0] for output in outputs]
     return {
         "completions": [list(answer.token_ids) for answer in answers],

@@ -1,6 +1,6 @@
 """Greedy completions by vLLM's engine, in this process. A test runs it with JSON requests on standard input:
 
-    [{"llm": {arguments of vllm.LLM}, "prompts": [[token ids]], "max_tokens": n}, ...]
+    [{"llm": {arguments of vllm.LLM}, "prompts": [[token ids]], "max_tokens": n, "adapters": [folder or null for each prompt]}, ...]
 
 and reads as many {"completions": [[token ids]], "logprobs": [[of these tokens]], "cached_tokens": n} from the file that the first argument
 names. Each request has an engine of its own, one after the other: importing vLLM takes longer than starting a small one.
@@ -17,7 +17,7 @@ from tests import engines
 
 def main(out: str) -> None:
     results = [
-        engines.use(request["llm"], lambda llm: engines.generate(llm, request["prompts"], request["max_tokens"]))
+        engines.use(request["llm"], lambda llm: engines.generate(llm, request["prompts"], request["max_tokens"], request.get("adapters")))
         for request in json.load(sys.stdin)
     ]
     Path(out).write_text(json.dumps(results))

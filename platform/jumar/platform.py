@@ -146,6 +146,10 @@ class AscendPlatform(Platform):
         return AscendMLAPrefill
 
     @classmethod
+    def get_punica_wrapper(cls) -> str:
+        return "jumar.lora.AscendPunicaWrapper"
+
+    @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:
         return "jumar.graph.NpuGraphWrapper"
 
