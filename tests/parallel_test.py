@@ -69,6 +69,22 @@ def test_tensor_parallel_of_2(generate):
     assert generate("tiny-tensor", model=tiny, tensor_parallel_size=2) == generate("tiny", model=tiny)
 
 
+EXPERTS = str(MODELS / "tiny_qwen3_moe")
+
+
+@pytest.fixture(scope="module")
+def experts_on_one_device(generate) -> list[list[int]]:
+    return generate("experts", model=EXPERTS)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("enable_expert_parallel", [False, True])
+def test_experts_over_ranks(enable_expert_parallel, generate, experts_on_one_device):
+    """Each rank has a part of every expert, or some experts whole."""
+    options = dict(tensor_parallel_size=2, enable_expert_parallel=enable_expert_parallel)
+    assert generate(f"experts-{enable_expert_parallel}", model=EXPERTS, **options) == experts_on_one_device
+
+
 def test_pipeline_parallel(generate, one_device):
     assert generate("pipeline", pipeline_parallel_size=2) == one_device
 
@@ -87,6 +103,14 @@ def test_data_parallel_over_http(one_device, prompts):
         assert list(pool.map(lambda prompt: server.complete(prompt, MAX_TOKENS), prompts)) == one_device
         seconds, left = server.interrupt()
         assert left == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("more", [(), ("--enable-expert-parallel",)])
+def test_experts_and_data_parallel_over_http(more, experts_on_one_device, prompts):
+    model = f"--model={EXPERTS}", f"--served-model-name={default_model.NAME}"
+    with ServerProcess(*SERVER, *model, "--data-parallel-size=2", *more) as server, ThreadPoolExecutor(len(prompts)) as pool:
+        assert list(pool.map(lambda prompt: server.complete(prompt, MAX_TOKENS), prompts)) == experts_on_one_device
 
 
 def test_a_killed_rank_ends_the_server_and_its_requests(prompts):

@@ -146,6 +146,10 @@ class AscendPlatform(Platform):
         return AscendMLAPrefill
 
     @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        return "jumar.communicator.AscendCommunicator"
+
+    @classmethod
     def get_punica_wrapper(cls) -> str:
         return "jumar.lora.AscendPunicaWrapper"
 
@@ -187,10 +191,6 @@ class AscendPlatform(Platform):
 
         from jumar import kv_quantization
 
-        if vllm_config.parallel_config.enable_expert_parallel:
-            raise NotImplementedError(
-                "expert parallelism is not supported on npu; leave --enable-expert-parallel out, and --tensor-parallel-size splits the experts themselves"
-            )
         if vllm_config.cache_config is not None:
             kv_quantization.check(vllm_config.cache_config.cache_dtype, vllm_config)
 

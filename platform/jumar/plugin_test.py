@@ -43,16 +43,6 @@ def test_unusable_toolkit_is_an_error_that_reaches_the_user(monkeypatch):
         AscendPlatform()
 
 
-def test_expert_parallelism_is_refused():
-    from types import SimpleNamespace
-
-    from jumar.platform import AscendPlatform
-
-    config = SimpleNamespace(parallel_config=SimpleNamespace(enable_expert_parallel=True))
-    with pytest.raises(NotImplementedError, match="--tensor-parallel-size splits the experts"):
-        AscendPlatform.check_and_update_config(config)
-
-
 def test_unsupported_dtype_names_the_choices():
     from vllm.platforms import current_platform
 
