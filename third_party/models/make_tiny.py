@@ -6,6 +6,8 @@ The weights are a function of the architecture alone, byte for byte: each tensor
 its name seeds. They are float32, and large enough that the greedy next token is rarely a near-tie.
 """
 
+import copy
+import json
 import os
 import pathlib
 import re
@@ -62,11 +64,20 @@ _DEEPSEEK = dict(
 _INDEXER = dict(index_topk=48, index_n_heads=16, index_head_dim=128)
 
 
+# What released config.json files of DeepSeek V4 have, which transformers reads as well; it writes other names, of which vLLM knows nothing.
+_DEEPSEEK_V4 = dict(
+    # Every kind of layer: a window alone; compressed by 4, with an indexer; by 128. Experts by token numbers in the first two layers.
+    compress_ratios=[0, 4, 128, 4],
+    num_hash_layers=2,
+    rope_scaling=dict(type="yarn", factor=4, original_max_position_embeddings=512, beta_fast=32, beta_slow=1),
+)
+_DEEPSEEK_V4_UNRELEASED = ("layer_types", "mlp_layer_types", "compress_rates", "rope_parameters", "partial_rotary_factor")
+
+
 def _deepseek_v4() -> transformers.PreTrainedConfig:
-    """Every kind of layer: a window alone; compressed by 4 with an indexer; by 128. Experts by token numbers in the first two layers."""
-    ratios, hashed = [0, 4, 128, 4], 2
-    config = transformers.DeepseekV4Config(
-        **{**_COMMON, "num_hidden_layers": len(ratios), "intermediate_size": 128},  # of an expert
+    return transformers.DeepseekV4Config(
+        **{**_COMMON, "num_hidden_layers": 4, "intermediate_size": 128},  # of an expert
+        **copy.deepcopy(_DEEPSEEK_V4),  # transformers adds to it
         num_attention_heads=4,
         head_dim=512,
         qk_rope_head_dim=64,
@@ -74,12 +85,9 @@ def _deepseek_v4() -> transformers.PreTrainedConfig:
         o_groups=2,
         o_lora_rank=64,
         sliding_window=32,
-        compress_ratios=ratios,
-        num_hash_layers=hashed,
         index_topk=16,  # the tests' longer prompts have more entries
         index_n_heads=16,
         index_head_dim=128,
-        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=512, beta_fast=32, beta_slow=1),
         n_routed_experts=8,
         num_experts_per_tok=2,
         num_nextn_predict_layers=0,
@@ -87,9 +95,6 @@ def _deepseek_v4() -> transformers.PreTrainedConfig:
         swiglu_limit=1.5,  # low enough to matter
         hc_mult=4,
     )
-    # transformers reads these names of the released config.json and writes others; vLLM reads these only.
-    config.compress_ratios, config.num_hash_layers = ratios, hashed
-    return config
 
 
 _ARCHITECTURES = {
@@ -161,6 +166,10 @@ def make(architecture: str, tokenizer: pathlib.Path, out: pathlib.Path) -> None:
             else:
                 tensor.copy_(random_values(name, tensor.shape))
     model.save_pretrained(out)
+    if architecture == "deepseek_v4":
+        config = json.loads((out / "config.json").read_text())
+        config = {name: value for name, value in config.items() if name not in _DEEPSEEK_V4_UNRELEASED} | _DEEPSEEK_V4
+        (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     weights = out / "model.safetensors"
     if rules := _RELEASED_NAMES.get(architecture):
         tensors = {released_name(name, rules): tensor for name, tensor in safetensors.torch.load_file(weights).items()}
