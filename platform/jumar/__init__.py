@@ -27,12 +27,16 @@ def register_platform() -> str | None:
 
 
 def register_general() -> None:
-    """Entry point of ``vllm.general_plugins``: the layers that NPU operators replace, the quantised ones, and sleep mode's backend."""
+    """Entry point of ``vllm.general_plugins``: the layers that NPU operators replace, the quantised ones, a model, and sleep mode's backend."""
+    from vllm import ModelRegistry
+
     from jumar import ops, quantization, sleep_mode
 
     ops.register()
     quantization.register()
     sleep_mode.register()
+    # vLLM's class for platforms that it doesn't know is CUDA's. By name, so that it is imported where it is used.
+    ModelRegistry.register_model("DeepseekV4ForCausalLM", "jumar.deepseek_v4:AscendDeepseekV4ForCausalLM")
 
 
 def _has_cuda_device() -> bool:

@@ -1,8 +1,8 @@
 """Mixture of experts on torch_npu's routing and grouped products.
 
-    route     the experts of each token and their weights             npu_moe_gating_top_k
+    route     the experts of each token and their weights             npu_moe_gating_top_k, or torch's operators (DeepSeek V4)
     dispatch  a row for each pair of token and expert, by expert      npu_moe_init_routing_v2
-    compute   down(silu(gate(x)) * up(x)), all experts at once        npu_grouped_matmul, npu_swiglu
+    compute   down(silu(gate(x)) * up(x)), all experts at once        npu_grouped_matmul, npu_swiglu or npu_clipped_swiglu
     combine   the weighted sum of a token's rows                      npu_moe_finalize_routing
 
 No length is read on the host, so that all of it can be captured in a graph: how many rows an expert has stays on the device.
@@ -27,15 +27,20 @@ if TYPE_CHECKING:
 
 # Values of npu_moe_gating_top_k's norm_type and group_select_mode, and of npu_moe_finalize_routing's drop_pad_mode.
 NORM_TYPES = {"softmax": 0, "sigmoid": 1}
+SOFTPLUS = "sqrtsoftplus"  # torch_npu's operator hasn't it
 BEST_OF_GROUP, BEST_TWO_OF_GROUP = 0, 1
 PLACES_BY_TOKEN = 2
+LEAST_SUM = 1e-20  # of weights; npu_moe_gating_top_k's default as well
 
 
-def route(layer: RoutedExperts, x: torch.Tensor, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def route(
+    layer: RoutedExperts, x: torch.Tensor, logits: torch.Tensor, input_ids: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights, fp32 [tokens, k], and experts, int32 [tokens, k], of hidden states x [tokens, hidden] with router logits [tokens, experts].
 
     Softmax or sigmoid of the logits; with a correction bias the biased scores decide who is chosen, the others how much it counts.
     With groups of experts, only those of the best groups compete: by their best expert, or with a bias by the sum of the best two.
+    DeepSeek V4's scores are sqrt(softplus(logits)); its first layers choose by a table with the experts of each token number (input_ids [tokens]).
     """
     import torch_npu
 
@@ -44,10 +49,15 @@ def route(layer: RoutedExperts, x: torch.Tensor, logits: torch.Tensor) -> tuple[
             hidden_states=x, gating_output=logits, topk=layer.top_k, renormalize=layer.renormalize
         )
         return weights.float(), experts.to(torch.int32)
-    if layer.scoring_func not in NORM_TYPES:
-        raise NotImplementedError(f"experts chosen by {layer.scoring_func!r} are not supported on npu: it has {' and '.join(NORM_TYPES)}")
-    bias = layer.e_score_correction_bias
     grouped = layer.use_grouped_topk and layer.num_expert_group > 1
+    table = getattr(layer, "hash_indices_table", None)
+    if layer.scoring_func == SOFTPLUS and not grouped:
+        return _route_by_softplus(layer, logits.float(), table, input_ids)
+    if layer.scoring_func not in NORM_TYPES or table is not None:
+        names = ", ".join([*NORM_TYPES, f"{SOFTPLUS} (without groups)"])
+        by = "token numbers and " if table is not None else ""
+        raise NotImplementedError(f"experts chosen by {by}{layer.scoring_func!r} are not supported on npu: it has {names}, and by token numbers the last")
+    bias = layer.e_score_correction_bias
     # The operator wants logits and bias of one type. That is fp32, for bf16 has 8 numbers between a bias of 18 and one of 19.
     weights, experts, _ = torch_npu.npu_moe_gating_top_k(
         logits.float(),
@@ -68,6 +78,22 @@ def route(layer: RoutedExperts, x: torch.Tensor, logits: torch.Tensor) -> tuple[
     return weights, experts
 
 
+def _route_by_softplus(
+    layer: RoutedExperts, logits: torch.Tensor, table: torch.Tensor | None, input_ids: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scores = torch.nn.functional.softplus(logits).sqrt()
+    if table is not None:
+        assert input_ids is not None, "experts are chosen by token numbers, which the model doesn't pass"
+        experts = table[input_ids[: len(logits)]].long()
+    else:
+        bias = layer.e_score_correction_bias
+        experts = (scores if bias is None else scores + bias.float()).topk(layer.top_k).indices
+    weights = scores.gather(1, experts)
+    if layer.renormalize:
+        weights = weights / (weights.sum(-1, keepdim=True) + LEAST_SUM)
+    return weights * layer.routed_scaling_factor, experts.to(torch.int32)
+
+
 class ExpertsMethod(FusedMoEMethodBase):
     """What all methods have in common but the two products: w13 (gate and up, [experts, 2 * intermediate, hidden]) and w2 (down)."""
 
@@ -75,10 +101,9 @@ class ExpertsMethod(FusedMoEMethodBase):
         super().__init__(moe)
         refused = {
             f"activation {moe.activation.value!r}; npu has silu": moe.activation != MoEActivation.SILU,
-            f"a SwiGLU of their own (limit {moe.swiglu_limit}, alpha {moe.swiglu_alpha}, beta {moe.swiglu_beta})": any(
-                value is not None for value in (moe.swiglu_limit, moe.swiglu_alpha, moe.swiglu_beta)
+            f"a SwiGLU of their own (alpha {moe.swiglu_alpha}, beta {moe.swiglu_beta})": any(
+                value is not None for value in (moe.swiglu_alpha, moe.swiglu_beta)
             ),
-            "routing by token numbers (hash)": moe.has_hash_routing,
             "biases": moe.has_bias,
             "expert load balancing (--enable-eplb)": moe.moe_parallel_config.enable_eplb,
             "LoRA": moe.is_lora_enabled,
@@ -116,7 +141,7 @@ class ExpertsMethod(FusedMoEMethodBase):
 
         if layer.apply_router_weight_on_input:
             raise NotImplementedError("router weights on the input of experts are not supported on npu")
-        weights, experts = route(layer, x, router_logits)
+        weights, experts = route(layer, x, router_logits, input_ids)
         first = self.first_expert(layer)
         rows, places, counts, _ = torch_npu.npu_moe_init_routing_v2(
             x,
@@ -127,7 +152,7 @@ class ExpertsMethod(FusedMoEMethodBase):
             expert_tokens_num_flag=True,
             active_expert_range=[first, first + layer.local_num_experts],
         )
-        hidden = torch_npu.npu_swiglu(self.multiply(layer, "w13", rows, counts))
+        hidden = swiglu(self.multiply(layer, "w13", rows, counts), layer.moe_config.swiglu_limit)
         rows = self.multiply(layer, "w2", hidden, counts)
         return torch_npu.npu_moe_finalize_routing(
             rows, None, None, None, weights.to(x.dtype), places, None, drop_pad_mode=PLACES_BY_TOKEN
@@ -157,6 +182,15 @@ class AscendUnquantizedFusedMoEMethod(ExpertsMethod, UnquantizedFusedMoEMethod):
 
     def multiply(self, layer: RoutedExperts, name: str, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         return grouped_matmul(x, getattr(layer, f"{name}_weight").transpose(1, 2), counts)
+
+
+def swiglu(x: torch.Tensor, limit: float | None) -> torch.Tensor:
+    """silu(gate) * up of x [rows, 2 * intermediate]; with a limit, of min(gate, limit) and of up between -limit and limit."""
+    import torch_npu
+
+    if limit is None:
+        return torch_npu.npu_swiglu(x)
+    return torch_npu.npu_clipped_swiglu(x, alpha=1.0, limit=limit, bias=0.0, interleaved=False)
 
 
 def grouped_matmul(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor, **arguments: Any) -> torch.Tensor:

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import DeepseekV3Config
+from transformers import DeepseekV3Config, DeepseekV4Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
+from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HashRouter, DeepseekV4TopKRouter
 from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 
 from jumar import moe
@@ -29,14 +30,15 @@ def layer(**changes) -> SimpleNamespace:
         global_num_experts=EXPERTS,
         local_num_experts=EXPERTS,
         expert_placement_strategy="linear",
-        moe_config=SimpleNamespace(moe_parallel_config=SimpleNamespace(use_ep=False, ep_size=1, ep_rank=0)),
+        moe_config=SimpleNamespace(swiglu_limit=None, moe_parallel_config=SimpleNamespace(use_ep=False, ep_size=1, ep_rank=0)),
     )
     return SimpleNamespace(**values | changes)
 
 
-def routed(logits: torch.Tensor, **changes) -> torch.Tensor:
+def routed(logits: torch.Tensor, input_ids: torch.Tensor | None = None, **changes) -> torch.Tensor:
     """The weight of every expert for every token, 0 for those not chosen."""
-    weights, experts = moe.route(layer(**changes), torch.zeros(len(logits), HIDDEN).npu(), logits.npu())
+    ids = None if input_ids is None else input_ids.npu()
+    weights, experts = moe.route(layer(**changes), torch.zeros(len(logits), HIDDEN).npu(), logits.npu(), ids)
     assert weights.dtype == torch.float32 and experts.dtype == torch.int32
     return torch.zeros(logits.shape).scatter(1, experts.cpu().long(), weights.cpu())
 
@@ -93,9 +95,38 @@ def test_a_bias_keeps_its_precision_beside_16_bit_logits(dtype):
     assert torch.allclose(got.double(), want, rtol=1e-5, atol=1e-6)
 
 
-def test_scores_that_are_not_supported_are_named():
-    with pytest.raises(NotImplementedError, match="chosen by 'sqrtsoftplus' are not supported on npu: it has softmax and sigmoid"):
-        routed(torch.randn(TOKENS, EXPERTS), scoring_func="sqrtsoftplus")
+@pytest.mark.parametrize("by_token_number", [False, True])
+def test_square_roots_of_softplus_are_deepseek_v4s(by_token_number):
+    config = DeepseekV4Config(
+        hidden_size=HIDDEN, vocab_size=50, n_routed_experts=EXPERTS, num_experts_per_tok=TOP_K, routed_scaling_factor=1.5, num_hidden_layers=1
+    )
+    torch.manual_seed(4)
+    router = DeepseekV4HashRouter(config) if by_token_number else DeepseekV4TopKRouter(config)
+    torch.nn.init.normal_(router.weight)
+    x, ids = torch.randn(TOKENS, HIDDEN), torch.randint(50, (TOKENS,))
+    if by_token_number:
+        router.tid2eid.copy_(torch.rand(50, EXPERTS).argsort(-1)[:, :TOP_K])
+        changes = dict(hash_indices_table=router.tid2eid.int().npu(), input_ids=ids)
+    else:
+        router.e_score_correction_bias.normal_(std=0.3)
+        changes = dict(e_score_correction_bias=router.e_score_correction_bias.npu())
+    with torch.no_grad():
+        logits, weights, chosen = router(x, ids) if by_token_number else router(x)
+    got = routed(logits, scoring_func="sqrtsoftplus", routed_scaling_factor=1.5, **changes)
+    assert torch.allclose(got, torch.zeros(TOKENS, EXPERTS).scatter(1, chosen, weights), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(scoring_func="tanh"), "chosen by 'tanh' are not supported on npu: it has softmax, sigmoid, sqrtsoftplus"),
+        (dict(scoring_func="sqrtsoftplus", use_grouped_topk=True, num_expert_group=2, topk_group=1), "sqrtsoftplus .without groups"),
+        (dict(scoring_func="sigmoid", hash_indices_table=torch.zeros(1)), "by token numbers and 'sigmoid'"),
+    ],
+)
+def test_scores_that_are_not_supported_are_named(changes, message):
+    with pytest.raises(NotImplementedError, match=message):
+        routed(torch.randn(TOKENS, EXPERTS), **changes)
 
 
 def test_a_model_may_bring_its_own_routing():
@@ -126,10 +157,8 @@ class CheckedExperts(FloatExperts):
 
 PLAIN = dict(
     activation=MoEActivation.SILU,
-    swiglu_limit=None,
     swiglu_alpha=None,
     swiglu_beta=None,
-    has_hash_routing=False,
     has_bias=False,
     is_lora_enabled=False,
     moe_parallel_config=SimpleNamespace(enable_eplb=False),
@@ -140,9 +169,7 @@ PLAIN = dict(
     "change, message",
     [
         (dict(activation=MoEActivation.GELU), "activation 'gelu'"),
-        (dict(swiglu_limit=7.0), "limit 7.0"),
         (dict(swiglu_alpha=1.702), "alpha 1.702"),
-        (dict(has_hash_routing=True), "hash"),
         (dict(has_bias=True), "biases"),
     ],
 )
@@ -183,12 +210,20 @@ def test_the_layer(dtype, problem):
     assert (run(x, logits, w13, w2).double() - want).abs().max() <= bound
 
 
+def test_gate_and_up_are_clamped_where_the_model_says_so():
+    torch.manual_seed(5)
+    x = 3 * torch.randn(TOKENS, 2 * INTERMEDIATE)
+    gate, up = x.double().chunk(2, -1)
+    want = torch.nn.functional.silu(gate.clamp(max=1.5)) * up.clamp(-1.5, 1.5)
+    assert torch.allclose(moe.swiglu(x.npu(), 1.5).cpu().double(), want, rtol=1e-5, atol=1e-6)
+
+
 def test_ranks_add_up(problem):
     """Expert parallelism: each of four ranks has two experts, and gives its share of every token's sum."""
     x, logits, w13, w2 = problem
     total = torch.zeros(TOKENS, HIDDEN)
     for rank in range(4):
-        parallel = SimpleNamespace(moe_parallel_config=SimpleNamespace(use_ep=True, ep_size=4, ep_rank=rank))
+        parallel = SimpleNamespace(swiglu_limit=None, moe_parallel_config=SimpleNamespace(use_ep=True, ep_size=4, ep_rank=rank))
         mine = slice(2 * rank, 2 * rank + 2)
         total += run(x, logits, w13[mine], w2[mine], local_num_experts=2, moe_config=parallel)
     assert (total.double() - reference(x, logits, w13, w2)).abs().max() <= 1e-4
@@ -204,6 +239,6 @@ def test_a_token_of_nan_spoils_itself_only(problem):
 
 
 def test_placement_that_is_not_supported_is_named(problem):
-    parallel = SimpleNamespace(moe_parallel_config=SimpleNamespace(use_ep=True, ep_size=3, ep_rank=0))
+    parallel = SimpleNamespace(swiglu_limit=None, moe_parallel_config=SimpleNamespace(use_ep=True, ep_size=3, ep_rank=0))
     with pytest.raises(NotImplementedError, match="8 experts over 3 ranks, placed by 'linear'"):
         run(*problem, local_num_experts=2, moe_config=parallel)

@@ -17,6 +17,7 @@ MODELS = pathlib.Path("third_party/models")
 SHA256 = {
     "tiny_deepseek_v3": "a59316ae11b397f62f6490a000b1b260ad4fbe78a42491a19f03867bbd02c626",
     "tiny_deepseek_v32": "bc0242b39b316af515c2d56544edf9097fa67742992587e0fb87575744a75f38",
+    "tiny_deepseek_v4": "1f8688a5fe418a80886731e60e1564c399f4640a040ff904aab8a778ac1d50ba",
     "tiny_gemma3_text": "9f95835b857c01e487d28751ad6370a6541d258a900025f1cf376106508bc276",
     "tiny_glm_moe_dsa": "8b47c511515eeabf2d036a6400315580a1627348d7929b41e6a6db30a57c5d35",
     "tiny_llama": "94e086c8576dbfb28e31d5fbb143bcddb79b58756cf4d20df8a3da0b5e8cc6a2",
