@@ -47,13 +47,32 @@ def compressed_causal_mask(device: torch.device) -> torch.Tensor:
     return ones.triu(1).to(device)
 
 
+# What the second version of the operator, which has sinks, calls arguments of the first.
+SECOND_VERSION_NAMES = {
+    "actual_seq_lengths": "actual_seq_qlen",
+    "actual_seq_lengths_kv": "actual_seq_kvlen",
+    "num_heads": "num_query_heads",
+    "scale": "softmax_scale",
+    "softmax_lse_flag": "return_softmax_lse",
+}
+# The greatest head that the operator's documents allow beside sinks.
+MAX_SINK_HEAD_SIZE = 128
+
+
 def fused_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor, with_lse: bool = False, **arguments: Any
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    with_lse: bool = False,
+    sinks: torch.Tensor | None = None,
+    **arguments: Any,
 ) -> torch.Tensor:
     """torch_npu's fused inference attention into ``out``, also while a graph is captured.
 
     Args:
         with_lse: ask for the log-sum-exp of the scores, which layout TND has.
+        sinks: [heads], one more score of each head, without a value.
         arguments: as of torch_npu.npu_fused_infer_attention_score.
 
     Returns:
@@ -61,16 +80,19 @@ def fused_attention(
     """
     import torch_npu
 
+    operator, workspace_of = torch_npu.npu_fused_infer_attention_score, torch_npu._npu_fused_infer_attention_score_get_max_workspace
+    if sinks is not None:
+        operator, workspace_of = torch_npu.npu_fused_infer_attention_score_v2, torch_npu._npu_fused_infer_attention_score_v2_get_max_workspace
+        arguments = {SECOND_VERSION_NAMES.get(name, name): argument for name, argument in arguments.items()} | dict(learnable_sink=sinks)
+    lse_flag = "softmax_lse_flag" if sinks is None else SECOND_VERSION_NAMES["softmax_lse_flag"]
     operands = (query, key, value)
     workspace = None
     if torch.npu.is_current_stream_capturing():
         # A captured call is issued again with other lengths, and may not allocate then.
-        workspace = torch_npu._npu_fused_infer_attention_score_get_max_workspace(*operands, **arguments)
+        workspace = workspace_of(*operands, **arguments)
     shape = (*query.shape[:2], 1) if with_lse else (1,)
     lse = torch.empty(shape, dtype=torch.float32, device=query.device)
-    torch_npu.npu_fused_infer_attention_score.out(
-        *operands, softmax_lse_flag=with_lse, **arguments, workspace=workspace, out=[out, lse]
-    )
+    operator.out(*operands, **{lse_flag: with_lse}, **arguments, workspace=workspace, out=[out, lse])
     return lse
 
 
@@ -112,6 +134,10 @@ class AscendAttentionBackend(AttentionBackend):
         return True
 
     @classmethod
+    def supports_sink(cls) -> bool:
+        return True
+
+    @classmethod
     def supports_kv_connector(cls) -> bool:
         # Connectors copy pages as contiguous bytes; ours are two halves.
         return False
@@ -138,8 +164,9 @@ class AscendMetadata:
     single_queries: bool = False  # one token of every request: a decode
 
     def graph_lengths(self) -> dict[str, list[int]]:
-        """The host lengths of a captured decode step, under the operator's argument names."""
-        return dict(actual_seq_lengths=self.query_ends, actual_seq_lengths_kv=self.kv_lens)
+        """The host lengths of a captured decode step, under the argument names of both versions of the operator."""
+        lengths = dict(actual_seq_lengths=self.query_ends, actual_seq_lengths_kv=self.kv_lens)
+        return lengths | {SECOND_VERSION_NAMES[name]: values for name, values in lengths.items()}
 
 
 class AscendMetadataBuilder(AttentionMetadataBuilder[AscendMetadata]):
@@ -195,8 +222,11 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         logits_soft_cap: float | None = None,
         attn_type: str = AttentionType.DECODER,
         kv_sharing_target_layer_name: str | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> None:
         unsupported = {
+            f"a sink beside heads of {head_size} elements (up to {MAX_SINK_HEAD_SIZE} are)": sinks is not None and head_size > MAX_SINK_HEAD_SIZE,
+            f"a sink beside a KV cache in {kv_cache_dtype}": sinks is not None and kv_cache_dtype in kv_quantization.FORMATS,
             "ALiBi": alibi_slopes is not None,
             "a soft cap of the logits": bool(logits_soft_cap),
             f"attention type {attn_type!r}": attn_type != AttentionType.DECODER,
@@ -215,6 +245,7 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
         kv_format = kv_quantization.FORMATS.get(kv_cache_dtype)
         self.quantizer = kv_quantization.KVQuantizer(kv_format, head_size) if kv_format is not None else None
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
+        self.sinks = sinks
         self._split: tuple[tuple[int, torch.Size], torch.Tensor, torch.Tensor] | None = None
 
     def _split_cache(self, kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -293,7 +324,7 @@ class AscendAttentionImpl(AttentionImpl[AscendMetadata]):
             **quantised,
             **mask,
         )
-        fused_attention(*operands, out, **arguments)
+        fused_attention(*operands, out, sinks=self.sinks, **arguments)
         return output
 
     def _mask(self, metadata: AscendMetadata, device: torch.device) -> dict:

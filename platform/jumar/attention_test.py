@@ -9,8 +9,8 @@ BLOCK = 16
 HEADS, KV_HEADS, HEAD_SIZE = 6, 2, 32
 
 
-def reference(query, keys, values, scale, window):
-    """query [T, heads, d] are the last T of the tokens that keys and values [S, kv_heads, d] hold."""
+def reference(query, keys, values, scale, window, sinks=None):
+    """query [T, heads, d] are the last T of the tokens that keys and values [S, kv_heads, d] hold. sinks [heads]: scores without a value."""
     group = query.shape[1] // keys.shape[1]
     k = keys.double().repeat_interleave(group, dim=1)
     v = values.double().repeat_interleave(group, dim=1)
@@ -20,14 +20,20 @@ def reference(query, keys, values, scale, window):
     hidden = distance < 0
     if window is not None:
         hidden |= distance >= window
-    probabilities = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, len(query), 1)], -1)
+    probabilities = scores.softmax(-1)[..., : len(keys)]
     return torch.einsum("hts,shd->thd", probabilities, v)
 
 
-def run(dtype, requests, window=None, padding_rows=0):
+def run(dtype, requests, window=None, padding_rows=0, with_sinks=False):
     """requests: (new tokens, computed tokens). Returns what the backend wrote and what it should have."""
     torch.manual_seed(0)
-    impl = AscendAttentionImpl(HEADS, HEAD_SIZE, HEAD_SIZE**-0.5, KV_HEADS, sliding_window=window)
+    sinks = 2 * torch.randn(HEADS).to(dtype) if with_sinks else None
+    impl = AscendAttentionImpl(
+        HEADS, HEAD_SIZE, HEAD_SIZE**-0.5, KV_HEADS, sliding_window=window, sinks=sinks.npu() if with_sinks else None
+    )
     max_blocks = max(-(-(new + old) // BLOCK) for new, old in requests)
     num_blocks = len(requests) * max_blocks + 3
     # As vLLM hands it over: logical [blocks, kv_heads, block, 2 * d] over memory [blocks, block, kv_heads, 2 * d].
@@ -41,7 +47,7 @@ def run(dtype, requests, window=None, padding_rows=0):
         slots = table[row, positions // BLOCK] * BLOCK + positions % BLOCK
         impl.do_kv_cache_update(None, keys.npu(), values.npu(), cache, slots.npu())
         queries.append(torch.randn(new, HEADS, HEAD_SIZE).to(dtype))
-        wants.append(reference(queries[-1], keys, values, impl.scale, window))
+        wants.append(reference(queries[-1], keys, values, impl.scale, window, sinks))
         ends.append(new + (ends[-1] if ends else 0))
     query = torch.cat(queries + [torch.randn(padding_rows, HEADS, HEAD_SIZE).to(dtype)])
     metadata = AscendMetadata(
@@ -67,8 +73,9 @@ def run(dtype, requests, window=None, padding_rows=0):
     ],
 )
 @pytest.mark.parametrize("window", [None, 1, 20])
-def test_equals_softmax_attention(dtype, requests, window):
-    got, want = run(dtype, requests, window)
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_equals_softmax_attention(dtype, requests, window, with_sinks):
+    got, want = run(dtype, requests, window, with_sinks=with_sinks)
     # Convex combinations of values: one rounding of the result, and float32 softmax over at most 78 keys.
     bound = (torch.finfo(dtype).eps + 128 * torch.finfo(torch.float32).eps) * want.abs().max().item()
     assert (got.double() - want).abs().max().item() <= bound
@@ -80,9 +87,19 @@ def test_padding_rows_are_zero():
     assert (got[:2].double() - want).abs().max().item() <= 1e-5
 
 
+SINKS = torch.zeros(HEADS)
+
+
 @pytest.mark.parametrize(
-    "unsupported", [dict(alibi_slopes=[0.5]), dict(logits_soft_cap=30.0), dict(attn_type="encoder")]
+    "unsupported",
+    [
+        dict(alibi_slopes=[0.5]),
+        dict(logits_soft_cap=30.0),
+        dict(attn_type="encoder"),
+        dict(sinks=SINKS, head_size=192),
+        dict(sinks=SINKS, kv_cache_dtype="int8_per_token_head"),
+    ],
 )
 def test_refuses_what_it_cannot_compute(unsupported):
     with pytest.raises(NotImplementedError, match="not supported by attention on npu"):
-        AscendAttentionImpl(HEADS, HEAD_SIZE, 1.0, KV_HEADS, **unsupported)
+        AscendAttentionImpl(HEADS, **dict(head_size=HEAD_SIZE, scale=1.0, num_kv_heads=KV_HEADS) | unsupported)

@@ -2,7 +2,7 @@
 
     route     the experts of each token and their weights             npu_moe_gating_top_k, or torch's operators (DeepSeek V4)
     dispatch  a row for each pair of token and expert, by expert      npu_moe_init_routing_v2
-    compute   down(silu(gate(x)) * up(x)), all experts at once        npu_grouped_matmul, npu_swiglu or npu_clipped_swiglu
+    compute   down(act(gate(x), up(x))), all experts at once          npu_grouped_matmul, npu_swiglu or npu_clipped_swiglu
     combine   the weighted sum of a token's rows                      npu_moe_finalize_routing
 
 No length is read on the host, so that all of it can be captured in a graph: how many rows an expert has stays on the device.
@@ -30,6 +30,12 @@ NORM_TYPES = {"softmax": 0, "sigmoid": 1}
 SOFTPLUS = "sqrtsoftplus"  # torch_npu's operator hasn't it
 BEST_OF_GROUP, BEST_TWO_OF_GROUP = 0, 1
 PLACES_BY_TOKEN = 2
+# Activations, and their alpha, beta and limit where the model doesn't say.
+GATED = {
+    MoEActivation.SILU: (1.0, 0.0, None),
+    MoEActivation.SWIGLUOAI: (1.702, 1.0, 7.0),
+    MoEActivation.SWIGLUOAI_UNINTERLEAVE: (1.0, 0.0, None),
+}
 LEAST_SUM = 1e-20  # of weights; npu_moe_gating_top_k's default as well
 
 
@@ -97,14 +103,17 @@ def _route_by_softplus(
 class ExpertsMethod(FusedMoEMethodBase):
     """What all methods have in common but the two products: w13 (gate and up, [experts, 2 * intermediate, hidden]) and w2 (down)."""
 
+    takes_biases = False
+
     def __init__(self, moe: FusedMoEConfig) -> None:
         super().__init__(moe)
+        names = ", ".join(activation.value for activation in GATED)
+        is_silu = moe.activation == MoEActivation.SILU
         refused = {
-            f"activation {moe.activation.value!r}; npu has silu": moe.activation != MoEActivation.SILU,
-            f"a SwiGLU of their own (alpha {moe.swiglu_alpha}, beta {moe.swiglu_beta})": any(
-                value is not None for value in (moe.swiglu_alpha, moe.swiglu_beta)
-            ),
-            "biases": moe.has_bias,
+            f"activation {moe.activation.value!r}; npu has {names}": moe.activation not in GATED,
+            f"silu of alpha {moe.swiglu_alpha} and beta {moe.swiglu_beta}": is_silu and (moe.swiglu_alpha, moe.swiglu_beta) != (None, None),
+            "quantised weights and biases": moe.has_bias and not self.takes_biases,
+            "routing by token numbers (hash) over data-parallel ranks": moe.has_hash_routing and moe.dp_size > 1,
             "expert load balancing (--enable-eplb)": moe.moe_parallel_config.enable_eplb,
             "LoRA": moe.is_lora_enabled,
         }
@@ -152,7 +161,7 @@ class ExpertsMethod(FusedMoEMethodBase):
             expert_tokens_num_flag=True,
             active_expert_range=[first, first + layer.local_num_experts],
         )
-        hidden = swiglu(self.multiply(layer, "w13", rows, counts), layer.moe_config.swiglu_limit)
+        hidden = activate(self.multiply(layer, "w13", rows, counts), layer.moe_config)
         rows = self.multiply(layer, "w2", hidden, counts)
         return torch_npu.npu_moe_finalize_routing(
             rows, None, None, None, weights.to(x.dtype), places, None, drop_pad_mode=PLACES_BY_TOKEN
@@ -175,22 +184,38 @@ class ExpertsMethod(FusedMoEMethodBase):
 class AscendUnquantizedFusedMoEMethod(ExpertsMethod, UnquantizedFusedMoEMethod):
     """Experts in the model's dtype. Takes the place of vLLM's method (``CustomOp.register_oot``)."""
 
+    takes_biases = True
+
     def process_weights_after_loading(self, layer: RoutedExperts) -> None:
         for weight in (layer.w13_weight, layer.w2_weight):
             if weight.dtype in NZ_DTYPES:
                 weight.data = to_nz(weight.data)
 
     def multiply(self, layer: RoutedExperts, name: str, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        return grouped_matmul(x, getattr(layer, f"{name}_weight").transpose(1, 2), counts)
+        biases = {}
+        if layer.moe_config.has_bias:
+            bias = getattr(layer, f"{name}_bias")
+            biases["bias"] = bias.float() if x.dtype == torch.bfloat16 else bias  # as the operator takes it
+        return grouped_matmul(x, getattr(layer, f"{name}_weight").transpose(1, 2), counts, **biases)
 
 
-def swiglu(x: torch.Tensor, limit: float | None) -> torch.Tensor:
-    """silu(gate) * up of x [rows, 2 * intermediate]; with a limit, of min(gate, limit) and of up between -limit and limit."""
+def activate(x: torch.Tensor, config: FusedMoEConfig) -> torch.Tensor:
+    """gate * sigmoid(alpha * gate) * (up + beta) of x [rows, 2 * intermediate]; with a limit, of min(gate, limit) and of up between -limit and limit.
+
+    Silu has alpha 1 and beta 0. GPT-OSS' gates and ups alternate, others' are two halves.
+    """
     import torch_npu
 
-    if limit is None:
+    defaults = GATED[config.activation]
+    alpha, beta, limit = (
+        default if value is None else value
+        for value, default in zip((config.swiglu_alpha, config.swiglu_beta, config.swiglu_limit), defaults)
+    )
+    if limit is None and (alpha, beta) == (1.0, 0.0):
         return torch_npu.npu_swiglu(x)
-    return torch_npu.npu_clipped_swiglu(x, alpha=1.0, limit=limit, bias=0.0, interleaved=False)
+    interleaved = config.activation == MoEActivation.SWIGLUOAI
+    no_limit = torch.finfo(torch.float32).max
+    return torch_npu.npu_clipped_swiglu(x, alpha=alpha, limit=no_limit if limit is None else limit, bias=beta, interleaved=interleaved)
 
 
 def grouped_matmul(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor, **arguments: Any) -> torch.Tensor:

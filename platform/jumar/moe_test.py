@@ -14,6 +14,12 @@ from jumar import moe
 TOKENS, HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 9, 32, 48, 8, 2
 
 
+def moe_config(rank: int = 0, ranks: int = 1, **changes) -> SimpleNamespace:
+    parallel = SimpleNamespace(use_ep=ranks > 1, ep_size=ranks, ep_rank=rank)
+    values = dict(activation=MoEActivation.SILU, swiglu_limit=None, swiglu_alpha=None, swiglu_beta=None, has_bias=False)
+    return SimpleNamespace(moe_parallel_config=parallel, **values | changes)
+
+
 def layer(**changes) -> SimpleNamespace:
     """What the method sees of vLLM's RoutedExperts."""
     values = dict(
@@ -30,7 +36,7 @@ def layer(**changes) -> SimpleNamespace:
         global_num_experts=EXPERTS,
         local_num_experts=EXPERTS,
         expert_placement_strategy="linear",
-        moe_config=SimpleNamespace(swiglu_limit=None, moe_parallel_config=SimpleNamespace(use_ep=False, ep_size=1, ep_rank=0)),
+        moe_config=moe_config(),
     )
     return SimpleNamespace(**values | changes)
 
@@ -160,6 +166,8 @@ PLAIN = dict(
     swiglu_alpha=None,
     swiglu_beta=None,
     has_bias=False,
+    has_hash_routing=False,
+    dp_size=1,
     is_lora_enabled=False,
     moe_parallel_config=SimpleNamespace(enable_eplb=False),
 )
@@ -169,8 +177,9 @@ PLAIN = dict(
     "change, message",
     [
         (dict(activation=MoEActivation.GELU), "activation 'gelu'"),
-        (dict(swiglu_alpha=1.702), "alpha 1.702"),
-        (dict(has_bias=True), "biases"),
+        (dict(swiglu_alpha=1.702), "silu of alpha 1.702"),
+        (dict(has_bias=True), "quantised weights and biases"),
+        (dict(has_hash_routing=True, dp_size=2), "over data-parallel ranks"),
     ],
 )
 def test_experts_that_would_be_computed_wrongly_are_refused(change, message):
@@ -210,12 +219,24 @@ def test_the_layer(dtype, problem):
     assert (run(x, logits, w13, w2).double() - want).abs().max() <= bound
 
 
-def test_gate_and_up_are_clamped_where_the_model_says_so():
+@pytest.mark.parametrize(
+    "config, alpha, beta, limit",
+    [
+        (moe_config(), 1, 0, 1e9),
+        (moe_config(swiglu_limit=1.5), 1, 0, 1.5),
+        (moe_config(activation=MoEActivation.SWIGLUOAI), 1.702, 1, 7),
+        (moe_config(activation=MoEActivation.SWIGLUOAI_UNINTERLEAVE, swiglu_alpha=1.5, swiglu_beta=0.5, swiglu_limit=2.0), 1.5, 0.5, 2),
+        (moe_config(activation=MoEActivation.SWIGLUOAI_UNINTERLEAVE, swiglu_beta=1.0), 1, 1, 1e9),
+    ],
+)
+def test_activations(config, alpha, beta, limit):
     torch.manual_seed(5)
     x = 3 * torch.randn(TOKENS, 2 * INTERMEDIATE)
-    gate, up = x.double().chunk(2, -1)
-    want = torch.nn.functional.silu(gate.clamp(max=1.5)) * up.clamp(-1.5, 1.5)
-    assert torch.allclose(moe.swiglu(x.npu(), 1.5).cpu().double(), want, rtol=1e-5, atol=1e-6)
+    oai = config.activation == MoEActivation.SWIGLUOAI
+    gate, up = (x.double()[:, ::2], x.double()[:, 1::2]) if oai else x.double().chunk(2, -1)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    want = gate * torch.sigmoid(alpha * gate) * (up + beta)
+    assert torch.allclose(moe.activate(x.npu(), config).cpu().double(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_ranks_add_up(problem):
@@ -223,9 +244,8 @@ def test_ranks_add_up(problem):
     x, logits, w13, w2 = problem
     total = torch.zeros(TOKENS, HIDDEN)
     for rank in range(4):
-        parallel = SimpleNamespace(swiglu_limit=None, moe_parallel_config=SimpleNamespace(use_ep=True, ep_size=4, ep_rank=rank))
         mine = slice(2 * rank, 2 * rank + 2)
-        total += run(x, logits, w13[mine], w2[mine], local_num_experts=2, moe_config=parallel)
+        total += run(x, logits, w13[mine], w2[mine], local_num_experts=2, moe_config=moe_config(rank, 4))
     assert (total.double() - reference(x, logits, w13, w2)).abs().max() <= 1e-4
 
 
@@ -239,6 +259,5 @@ def test_a_token_of_nan_spoils_itself_only(problem):
 
 
 def test_placement_that_is_not_supported_is_named(problem):
-    parallel = SimpleNamespace(swiglu_limit=None, moe_parallel_config=SimpleNamespace(use_ep=True, ep_size=3, ep_rank=0))
     with pytest.raises(NotImplementedError, match="8 experts over 3 ranks, placed by 'linear'"):
-        run(*problem, local_num_experts=2, moe_config=parallel)
+        run(*problem, local_num_experts=2, moe_config=moe_config(0, 3))

@@ -111,6 +111,17 @@ _ARCHITECTURES = {
         **_COMMON, **_DEEPSEEK, **_INDEXER, index_topk_pattern="FSF", indexer_rope_interleave=True
     ),
     "deepseek_v4": _deepseek_v4,
+    # Sinks, biases everywhere, a window in every other layer.
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **{**_COMMON, "num_hidden_layers": 4, "intermediate_size": 128},  # of an expert
+        **_GROUPED_HEADS,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        sliding_window=32,
+        rope_parameters=dict(
+            rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=512, beta_fast=32.0, beta_slow=1.0, truncate=False
+        ),
+    ),
     "gemma3_text": lambda: transformers.Gemma3TextConfig(
         **_COMMON, **_GROUPED_HEADS, sliding_window=32, layer_types=["sliding_attention", "full_attention", "sliding_attention"]
     ),
