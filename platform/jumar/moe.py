@@ -192,11 +192,7 @@ class AscendUnquantizedFusedMoEMethod(ExpertsMethod, UnquantizedFusedMoEMethod):
                 weight.data = to_nz(weight.data)
 
     def multiply(self, layer: RoutedExperts, name: str, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        biases = {}
-        if layer.moe_config.has_bias:
-            bias = getattr(layer, f"{name}_bias")
-            biases["bias"] = bias.float() if x.dtype == torch.bfloat16 else bias  # as the operator takes it
-        return grouped_matmul(x, getattr(layer, f"{name}_weight").transpose(1, 2), counts, **biases)
+        return multiply_experts(layer, name, x, counts)
 
 
 def activate(x: torch.Tensor, config: FusedMoEConfig) -> torch.Tensor:
@@ -216,6 +212,15 @@ def activate(x: torch.Tensor, config: FusedMoEConfig) -> torch.Tensor:
     interleaved = config.activation == MoEActivation.SWIGLUOAI
     no_limit = torch.finfo(torch.float32).max
     return torch_npu.npu_clipped_swiglu(x, alpha=alpha, limit=no_limit if limit is None else limit, bias=beta, interleaved=interleaved)
+
+
+def multiply_experts(layer: RoutedExperts, name: str, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """ExpertsMethod.multiply by weights in the model's dtype, with biases if there are."""
+    biases = {}
+    if layer.moe_config.has_bias:
+        bias = getattr(layer, f"{name}_bias")
+        biases["bias"] = bias.float() if x.dtype == torch.bfloat16 else bias  # as the operator takes it
+    return grouped_matmul(x, getattr(layer, f"{name}_weight").transpose(1, 2), counts, **biases)
 
 
 def grouped_matmul(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor, **arguments: Any) -> torch.Tensor:

@@ -29,6 +29,7 @@ def register() -> None:
     from jumar.quantization.loader import NAME, AscendModelLoader
     from jumar.quantization.modelslim import ModelSlimConfig
     from jumar.quantization.mx import AscendMxfp4LinearKernel, AscendMxfp8LinearKernel
+    from jumar.quantization.mxfp4_experts import AscendGptOssMxfp4Config
     from jumar.quantization.weight_only import AscendWeightOnlyKernel
 
     global _registered
@@ -44,6 +45,7 @@ def register() -> None:
         AscendCompressedTensorsConfig: ("compressed-tensors",),
         AscendFp8Config: ("fp8",),
         AscendGPTQConfig: ("auto_gptq", "gptq", "gptq_marlin"),
+        AscendGptOssMxfp4Config: ("gpt_oss_mxfp4",),
         ModelSlimConfig: ("ascend",),
     }.items():
         for name in names:

@@ -30,6 +30,8 @@ TENSOR, CHANNEL, GROUP, BLOCK = "tensor", "channel", "group", "block"
 class ExpertFormat(ABC):
     """Weights of one kind. ``name`` is "w13" or "w2" throughout; a weight is [experts, n, k] for products x [m, k] -> [m, n]."""
 
+    takes_biases = False
+
     @abstractmethod
     def create(self, layer: RoutedExperts, name: str, experts: int, n: int, k: int, dtype: torch.dtype, loading: dict[str, Any]) -> None:
         """Registers the parameters that a checkpoint fills."""
@@ -47,6 +49,7 @@ class QuantizedExpertsMethod(ExpertsMethod):
     """Experts in one format."""
 
     def __init__(self, moe: FusedMoEConfig, form: ExpertFormat) -> None:
+        self.takes_biases = form.takes_biases
         super().__init__(moe)
         self.form = form
 
@@ -70,7 +73,7 @@ class QuantizedExpertsMethod(ExpertsMethod):
         return self.form.multiply(layer, name, x, counts)
 
 
-def _register(layer: RoutedExperts, name: str, value: torch.Tensor, loading: dict[str, Any], cut: str = "") -> None:
+def register(layer: RoutedExperts, name: str, value: torch.Tensor, loading: dict[str, Any], cut: str = "") -> None:
     parameter = torch.nn.Parameter(value, requires_grad=False)
     layer.register_parameter(name, parameter)
     set_weight_attrs(parameter, loading | ({"quant_method": cut} if cut else {}))
@@ -82,9 +85,9 @@ def _register_scales(
     """A scale of each output channel, or of each projection."""
     if per_tensor:
         shape = (experts, 2) if name == "w13" else (experts,)
-        _register(layer, f"{name}_{suffix}", torch.ones(shape, dtype=dtype), loading, TENSOR)
+        register(layer, f"{name}_{suffix}", torch.ones(shape, dtype=dtype), loading, TENSOR)
     else:
-        _register(layer, f"{name}_{suffix}", torch.ones(experts, n, 1, dtype=dtype), loading, CHANNEL)
+        register(layer, f"{name}_{suffix}", torch.ones(experts, n, 1, dtype=dtype), loading, CHANNEL)
 
 
 def _channel_scales(scale: torch.Tensor, n: int) -> torch.Tensor:
@@ -101,7 +104,7 @@ class Int8Experts(ExpertFormat):
         self.per_tensor, self.has_offset = per_tensor, has_offset
 
     def create(self, layer: RoutedExperts, name: str, experts: int, n: int, k: int, dtype: torch.dtype, loading: dict[str, Any]) -> None:
-        _register(layer, f"{name}_weight", torch.empty(experts, n, k, dtype=torch.int8), loading)
+        register(layer, f"{name}_weight", torch.empty(experts, n, k, dtype=torch.int8), loading)
         _register_scales(layer, name, "weight_scale", experts, n, loading, self.per_tensor)
         if self.has_offset:
             _register_scales(layer, name, "weight_offset", experts, n, loading, self.per_tensor)
@@ -134,7 +137,7 @@ class Float8Experts(ExpertFormat):
 
     def create(self, layer: RoutedExperts, name: str, experts: int, n: int, k: int, dtype: torch.dtype, loading: dict[str, Any]) -> None:
         scheme = self.scheme
-        _register(layer, f"{name}_weight", torch.empty(experts, n, k, dtype=E4M3), loading)
+        register(layer, f"{name}_weight", torch.empty(experts, n, k, dtype=E4M3), loading)
         if scheme.weights == "block":
             rows, columns = scheme.block
             if n % (2 * rows if name == "w13" else rows) or k % columns:
@@ -143,11 +146,11 @@ class Float8Experts(ExpertFormat):
                     "with a scale per output channel, or lower the tensor-parallel size"
                 )
             scale = torch.ones(experts, n // rows, k // columns)
-            _register(layer, f"{name}_{scheme.scale_name}", scale, loading, BLOCK)
+            register(layer, f"{name}_{scheme.scale_name}", scale, loading, BLOCK)
         else:
             _register_scales(layer, name, scheme.scale_name, experts, n, loading, scheme.weights == "tensor")
         if scheme.activations == "tensor":
-            _register(layer, f"{name}_input_scale", torch.ones(experts), loading)
+            register(layer, f"{name}_input_scale", torch.ones(experts), loading)
 
     def finish(self, layer: RoutedExperts, name: str) -> None:
         scheme = self.scheme
@@ -203,19 +206,19 @@ class WeightOnlyExperts(ExpertFormat):
         words, groups = 32 // self.bits, 1 if self.group == -1 else k // self.group
         int32 = torch.int32
         if self.layout == "rows":
-            _register(layer, f"{name}_weight_packed", torch.empty(experts, n, k // words, dtype=int32), loading)
-            _register(layer, f"{name}_weight_scale", torch.empty(experts, n, groups, dtype=dtype), loading, GROUP if groups > 1 else CHANNEL)
-            _register(layer, f"{name}_weight_shape", torch.empty(experts, 2, dtype=torch.int64), loading)
+            register(layer, f"{name}_weight_packed", torch.empty(experts, n, k // words, dtype=int32), loading)
+            register(layer, f"{name}_weight_scale", torch.empty(experts, n, groups, dtype=dtype), loading, GROUP if groups > 1 else CHANNEL)
+            register(layer, f"{name}_weight_shape", torch.empty(experts, 2, dtype=torch.int64), loading)
             if self.zero_points:
-                _register(layer, f"{name}_weight_zero_point", torch.empty(experts, n // words, groups, dtype=int32), loading, GROUP)
+                register(layer, f"{name}_weight_zero_point", torch.empty(experts, n // words, groups, dtype=int32), loading, GROUP)
             return
         loading = loading | {"is_transposed": True}
         packed = (k // words, n) if self.layout == "gptq" else (k, n // words)
-        _register(layer, f"{name}_qweight", torch.empty(experts, *packed, dtype=int32), loading)
-        _register(layer, f"{name}_scales", torch.empty(experts, groups, n, dtype=dtype), loading, GROUP)
-        _register(layer, f"{name}_qzeros", torch.empty(experts, groups, n // words, dtype=int32), loading, GROUP)
+        register(layer, f"{name}_qweight", torch.empty(experts, *packed, dtype=int32), loading)
+        register(layer, f"{name}_scales", torch.empty(experts, groups, n, dtype=dtype), loading, GROUP)
+        register(layer, f"{name}_qzeros", torch.empty(experts, groups, n // words, dtype=int32), loading, GROUP)
         if self.layout == "gptq":
-            _register(layer, f"{name}_g_idx", torch.empty(experts, k, dtype=int32), loading)
+            register(layer, f"{name}_g_idx", torch.empty(experts, k, dtype=int32), loading)
 
     def finish(self, layer: RoutedExperts, name: str) -> None:
         take = lambda suffix: getattr(layer, f"{name}_{suffix}").data  # noqa: E731
