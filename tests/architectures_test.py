@@ -15,7 +15,7 @@ PROMPTS = [[504], [504, 3575, 282, 4649, 314], list(range(1000, 1150)), [30, 31,
 
 # The others have nothing that these, or the default model, haven't.
 QUICK = ["deepseek_v3", "gemma3_text", "glm_moe_dsa", "qwen2", "qwen3_moe"]
-OTHERS = ["deepseek_v32", "llama", "qwen3"]
+OTHERS = ["deepseek_v32", "deepseek_v4", "llama", "qwen3"]
 
 
 def compare(architectures: list[str], folder: Path) -> None:

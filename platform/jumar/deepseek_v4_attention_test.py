@@ -6,7 +6,8 @@ import pytest
 import torch
 from vllm.forward_context import override_forward_context
 
-from jumar.deepseek_v4_attention import Compressor, DeepseekV4Attention, check
+from jumar.deepseek_v4 import check
+from jumar.deepseek_v4_attention import Compressor, DeepseekV4Attention
 from jumar.deepseek_v4_cache import DeepseekV4Cache, DeepseekV4Metadata, state_rows
 
 BLOCK, TABLE, DIM, HEADS, WINDOW = 128, 3, 32, 4, 20
@@ -137,9 +138,15 @@ def test_attention_is_one_softmax_over_window_entries_and_sink(ratio, listed, ol
 
 
 @pytest.mark.parametrize(
-    "cache_dtype, speculative, message",
-    [("int8", None, "a KV cache in int8 is not supported"), ("fp8_ds_mla", None, "use --kv-cache-dtype auto"), ("auto", object(), "speculative decoding")],
+    "change, message",
+    [
+        (dict(cache_config=SimpleNamespace(cache_dtype="fp8_ds_mla")), "a KV cache in fp8_ds_mla is not supported"),
+        (dict(speculative_config=object()), "speculative decoding is not supported"),
+        (dict(quant_config=SimpleNamespace(get_name=lambda: "deepseek_v4_fp8")), "DeepSeek V4 in deepseek_v4_fp8 is not supported on npu; use an unq"),
+    ],
 )
-def test_what_it_cannot_do_is_refused(cache_dtype, speculative, message):
+def test_what_the_model_cannot_do_is_refused(change, message):
+    plain = dict(cache_config=SimpleNamespace(cache_dtype="auto"), speculative_config=None, quant_config=None)
+    check(SimpleNamespace(**plain))
     with pytest.raises(NotImplementedError, match=message):
-        check(SimpleNamespace(cache_config=SimpleNamespace(cache_dtype=cache_dtype), speculative_config=speculative))
+        check(SimpleNamespace(**plain | change))
