@@ -19,7 +19,7 @@ PROMPTS = [[504], [504, 3575, 282, 4649, 314], list(range(1000, 1150)), [30, 31,
 
 # What the default model hasn't, once: latent and sparse attention, windows, sinks, biases, experts of three kinds.
 QUICK = ["glm_moe_dsa", "gpt_oss", "qwen3_moe"]
-OTHERS = ["deepseek_v3", "deepseek_v32", "gemma3_text", "llama", "qwen2", "qwen3"]
+OTHERS = ["deepseek_v3", "deepseek_v32", "deepseek_v4", "gemma3_text", "llama", "qwen2", "qwen3"]
 
 
 def compare(architectures: list[str], folder: Path) -> None:

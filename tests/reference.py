@@ -60,9 +60,10 @@ def answer(request: dict, steps_file: str) -> dict:
     model.eval()
     prompts = request["prompts"]
     parts: list[dict[str, torch.Tensor] | None] = [None] * len(prompts)
-    is_short = [len(prompt) <= SHORT for prompt in prompts]
-    for wanted in {*is_short}:
-        rows = [row for row, short in enumerate(is_short) if short == wanted]
+    # A model with a state (DeepSeek V4's compressors) takes padding for tokens: only prompts of one length go together.
+    kinds = [len(prompt) if model._is_stateful else len(prompt) <= SHORT for prompt in prompts]
+    for wanted in {*kinds}:
+        rows = [row for row, kind in enumerate(kinds) if kind == wanted]
         result = generate(model, [prompts[row] for row in rows], request["max_tokens"])
         for index, row in enumerate(rows):
             parts[row] = {name: value[index] for name, value in result.items()}

@@ -19,6 +19,17 @@ from jumar import hyper_connections  # noqa: F401  (registers its operators)
 from jumar.deepseek_v4_attention import DeepseekV4Attention
 
 
+def check(vllm_config: VllmConfig) -> None:
+    """Raises NotImplementedError for what this model can't do here."""
+    cache_dtype, quantization = vllm_config.cache_config.cache_dtype, vllm_config.quant_config
+    if quantization is not None:
+        raise NotImplementedError(f"DeepSeek V4 in {quantization.get_name()} is not supported on npu; use an unquantised checkpoint")
+    if cache_dtype not in ("auto", "float16", "bfloat16"):
+        raise NotImplementedError(f"a KV cache in {cache_dtype} is not supported by DeepSeek V4 on npu; use --kv-cache-dtype auto")
+    if vllm_config.speculative_config is not None:
+        raise NotImplementedError("speculative decoding is not supported by DeepSeek V4 on npu: a rejected draft would stay in the compressors' states")
+
+
 def _weight(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape, dtype=torch.float32), requires_grad=False)
 
@@ -55,6 +66,7 @@ class AscendDeepseekV4Model(DeepseekV4Model):
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         nn.Module.__init__(self)
+        check(vllm_config)
         config = vllm_config.model_config.hf_config
         self.config, self.rms_norm_eps, self.hc_eps, self.hc_mult = config, config.rms_norm_eps, config.hc_eps, config.hc_mult
         first, last = get_pp_group().is_first_rank, get_pp_group().is_last_rank

@@ -146,7 +146,6 @@ class DeepseekV4Attention(nn.Module):
         self.window, self.head_dim, self.q_lora_rank = config.sliding_window, config.head_dim, config.q_lora_rank
         self.scale = config.head_dim**-0.5
         self.heads, self.groups = config.num_attention_heads // ranks, config.o_groups // ranks
-        check(vllm_config)
 
         self.fused_wqa_wkv = MergedColumnParallelLinear(
             config.hidden_size,
@@ -255,12 +254,3 @@ class DeepseekV4Attention(nn.Module):
             **arguments,
         )
         return out, (largest + total.log()).flatten()
-
-
-def check(vllm_config: VllmConfig) -> None:
-    """Raises NotImplementedError for what this attention can't do."""
-    dtype = vllm_config.cache_config.cache_dtype
-    if dtype not in ("auto", "float16", "bfloat16"):
-        raise NotImplementedError(f"a KV cache in {dtype} is not supported by DeepSeek V4 on npu; use --kv-cache-dtype auto")
-    if vllm_config.speculative_config is not None:
-        raise NotImplementedError("speculative decoding is not supported by DeepSeek V4 on npu: a rejected draft would stay in the compressors' states")
