@@ -27,7 +27,7 @@ from vllm.model_executor.layers.linear import ColumnParallelLinear, MergedColumn
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.models.deepseek_v4.common.rope import build_deepseek_v4_rope
 
-from jumar.deepseek_v4_cache import DeepseekV4Cache, DeepseekV4Metadata, state_rows
+from jumar.deepseek_v4_cache import NOWHERE, DeepseekV4Cache, DeepseekV4Metadata, largest_batch, state_rows
 from jumar.sparse_mla import ATTENTION_MODE_ABSORBED
 
 SPARSE_MODE_ALL = 0  # the lists of keys say it all
@@ -61,7 +61,7 @@ class Compressor(nn.Module):
         plan = metadata.compression(self.ratio)
         values, scores = self.fused_wkv_wgate(hidden_states)[0].float().chunk(2, dim=-1)
         new = torch.cat([values, scores + self.ape[plan.bias_rows]], dim=-1)
-        state = self.state.kv_cache.flatten(0, 2)
+        state = self.state.pages.flatten(0, 2)
         # What isn't there, in the state or before the sequence, may be anything: it is replaced, not multiplied by 0.
         terms = torch.where(plan.is_new, new[plan.new_rows], state[plan.state_rows])
         values, scores = terms.chunk(2, dim=-1)
@@ -72,7 +72,7 @@ class Compressor(nn.Module):
         entries, _ = self.rotary_emb(plan.entry_positions, entries.unsqueeze(1))
         # Only now: a token's row of the ring may be one that was read.
         self.state.write(new, plan.kept_slots)
-        self.entries.write(entries.squeeze(1).to(self.entries.kv_cache.dtype), plan.entry_slots)
+        self.entries.write(entries.squeeze(1), plan.entry_slots)
 
     def _halves(self, terms: torch.Tensor) -> torch.Tensor:
         """The features of [entries, 2 * ratio, 2 * head_dim] that count: the first ones of the group before, the second ones of the group."""
@@ -106,7 +106,7 @@ class Indexer(nn.Module):
         weights = self.weights_proj(hidden_states)[0] * self.scale
         entries, _ = torch_npu.npu_lightning_indexer(
             query.unsqueeze(1).contiguous(),
-            self.keys.kv_cache,
+            self.keys.pages,
             weights.unsqueeze(1),
             actual_seq_lengths_key=metadata.visible(INDEXED_RATIO),
             block_table=metadata.token_tables,
@@ -140,6 +140,7 @@ class DeepseekV4Attention(nn.Module):
 
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
+        self.vllm_config = vllm_config
         config, quant_config = vllm_config.model_config.hf_config, vllm_config.quant_config
         ranks = get_tensor_model_parallel_world_size()
         self.ratio = config.compress_ratios[extract_layer_index(prefix)]
@@ -192,8 +193,13 @@ class DeepseekV4Attention(nn.Module):
         query = self.head_norm(self.wq_b(latent)[0].view(-1, self.heads, self.head_dim))
         query, kv = self.rotary_emb(positions, query, kv.unsqueeze(1))
         out = torch.zeros_like(query)
-        if get_forward_context().attn_metadata is not None:  # the profiling run has no cache yet
-            self._attend(hidden_states, latent, query, kv.squeeze(1), positions, out)
+        context = get_forward_context()
+        if context.attn_metadata is not None:
+            metadata, slots = context.attn_metadata[self.tokens.prefix], context.slot_mapping[self.tokens.prefix]
+            self._attend(hidden_states, latent, query, kv.squeeze(1), positions, metadata, slots, out)
+        elif not self.tokens.is_bound:  # the profiling run, which has no cache yet, but measures what memory a step takes
+            metadata = largest_batch(self.vllm_config, len(query))
+            self._attend(hidden_states, latent, query, kv.squeeze(1), positions, metadata, torch.full_like(positions, NOWHERE), out)
         # The values carry the keys' rotation.
         out, _ = self.rotary_emb(positions, out, inverse=True)
         return self.wo_b(self.wo_a(out.view(len(out), self.groups, -1)))[0]
@@ -205,16 +211,16 @@ class DeepseekV4Attention(nn.Module):
         query: torch.Tensor,
         kv: torch.Tensor,
         positions: torch.Tensor,
+        metadata: DeepseekV4Metadata,
+        slots: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
         """Writes the caches, then attention into ``out`` [tokens, heads, head_dim]."""
         import torch_npu
 
-        context = get_forward_context()
-        metadata: DeepseekV4Metadata = context.attn_metadata[self.tokens.prefix]
         tokens = metadata.num_actual_tokens
         hidden_states, latent, query, positions = hidden_states[:tokens], latent[:tokens], query[:tokens], positions[:tokens]
-        slots = context.slot_mapping[self.tokens.prefix][:tokens]
+        slots = slots[:tokens]
         self.tokens.write(kv[: len(slots)], slots)
         query = query.unsqueeze(1).contiguous()
         window, window_lse = self._over(self.tokens, 1, query, metadata.window(self.window), metadata, sinks=self.attn_sink)
@@ -238,10 +244,11 @@ class DeepseekV4Attention(nn.Module):
         [tokens * heads]."""
         import torch_npu
 
+        pages = cache.pages
         out, largest, total = torch_npu.npu_sparse_flash_attention(
             query,
-            cache.kv_cache,
-            cache.kv_cache,
+            pages,
+            pages,
             keys.contiguous(),
             self.scale,
             block_table=metadata.token_tables,

@@ -4,10 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from vllm.forward_context import override_forward_context
 
 from jumar.deepseek_v4 import check
-from jumar.deepseek_v4_attention import Compressor, DeepseekV4Attention
+from jumar.deepseek_v4_attention import Compressor, DeepseekV4Attention, Indexer
 from jumar.deepseek_v4_cache import DeepseekV4Cache, DeepseekV4Metadata, state_rows
 
 BLOCK, TABLE, DIM, HEADS, WINDOW = 128, 3, 32, 4, 20
@@ -25,7 +24,7 @@ def without_engine(cls, **attributes):
 
 def cache(rows: int, width: int) -> DeepseekV4Cache:
     pages = torch.full((TABLE * len(LENGTHS) + 1, rows, 1, width), float("nan")).npu()
-    return without_engine(DeepseekV4Cache, kv_cache=pages, prefix="cache")
+    return without_engine(DeepseekV4Cache, kv_cache=pages)
 
 
 @pytest.fixture
@@ -121,9 +120,8 @@ def test_attention_is_one_softmax_over_window_entries_and_sink(ratio, listed, ol
     )
     out = torch.full((sum(news), HEADS, DIM), float("nan")).npu()
     new_keys = torch.cat([key[old:] for key, old in zip(keys, olds)])
-    with override_forward_context(SimpleNamespace(attn_metadata={"cache": batch}, slot_mapping={"cache": slots.npu()})):
-        unused = torch.zeros(sum(news), 1).npu()
-        layer._attend(unused, unused, query.npu(), new_keys.npu(), torch.tensor(positions).npu(), out)
+    unused = torch.zeros(sum(news), 1).npu()
+    layer._attend(unused, unused, query.npu(), new_keys.npu(), torch.tensor(positions).npu(), batch, slots.npu(), out)
     row = 0
     for key, pool, old, new in zip(keys, pools, olds, news):
         seen, visible = torch.cat([key, pool]).double(), torch.zeros(new, len(key) + len(pool), dtype=torch.bool)
@@ -135,6 +133,28 @@ def test_attention_is_one_softmax_over_window_entries_and_sink(ratio, listed, ol
         want = torch.einsum("htk,kd->thd", scores.softmax(-1)[..., :-1], seen)
         assert torch.allclose(out[row : row + new].cpu().double(), want, rtol=1e-5, atol=1e-5)
         row += new
+
+
+def test_the_indexer_lists_the_best_entries(tables):
+    heads, top_k, length = 3, 6, 131
+    keys, pool = cache(BLOCK // 4, DIM), torch.randn(length // 4, DIM)
+    places = torch.arange(len(pool))
+    keys.write(pool.npu(), (tables[0, places // 32].long() * 32 + places % 32).npu())
+    query, weights = torch.randn(length, heads, DIM), torch.randn(length, heads)
+    indexer = without_engine(
+        Indexer, heads=heads, head_dim=DIM, top_k=top_k, scale=0.5, keys=keys, compressor=lambda *_: None,
+        rotary_emb=lambda positions, x: (x, None), wq_b=lambda x: (x, None), weights_proj=lambda x: (x, None),
+    )
+    batch = metadata(tables[:1], [0], [length])
+    got = indexer(weights.npu(), query.flatten(1).npu(), torch.arange(length).npu(), batch).cpu()[:, 0, 0]
+    scores = torch.einsum("th,thk->tk", weights.double(), torch.einsum("thd,kd->thk", query.double(), pool.double()).relu())
+    for position, listed in enumerate(got.tolist()):
+        count = (position + 1) // 4
+        best = scores[position, :count].topk(min(top_k, count)).values
+        chosen, rest = listed[: len(best)], listed[len(best) :]
+        assert len({*chosen}) == len(chosen) and all(0 <= entry < count for entry in chosen) and {*rest} <= {-1}
+        # Values, as several are 0: no head's product is positive.
+        assert torch.allclose(scores[position, chosen].sort(descending=True).values, best, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from typing import ClassVar
 import torch
 from vllm.config import VllmConfig, get_current_vllm_config
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.platforms import current_platform
 from vllm.v1.attention.backend import AttentionBackend, AttentionCGSupport, AttentionMetadataBuilder, CommonAttentionMetadata
 from vllm.v1.attention.backends.registry import register_backend
 from vllm.v1.kv_cache_interface import KVCacheSpec, MLAAttentionSpec
@@ -160,6 +161,21 @@ class DeepseekV4Metadata:
         return torch.arange(n, device=self.block_table.device)
 
 
+def largest_batch(vllm_config: VllmConfig, tokens: int) -> DeepseekV4Metadata:
+    """A batch that takes as much memory as any of so many tokens: the longest prompts, and as many requests as there may be. All in block 0."""
+    device, block_size = current_platform.device_type, vllm_config.cache_config.block_size
+    requests, most = vllm_config.scheduler_config.max_num_seqs, vllm_config.model_config.max_model_len
+    lengths = (tokens - most * torch.arange(requests, device=device)).clamp(0, most).int()
+    return DeepseekV4Metadata(
+        num_actual_tokens=tokens,
+        max_kv_len=most,
+        query_starts=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+        kv_lens=lengths,
+        block_table=torch.zeros(requests, -(-most // block_size), dtype=torch.int32, device=device),
+        block_size=block_size,
+    )
+
+
 def _owners(ends: torch.Tensor, count: int) -> torch.Tensor:
     """Of ``count`` things, whose those before ends[0], ends[1], ... are, int64; those behind the last end are the last one's, too."""
     return (torch.arange(count, device=ends.device).unsqueeze(1) >= ends[:-1]).sum(1)
@@ -205,10 +221,23 @@ class DeepseekV4Cache(torch.nn.Module, AttentionLayerBase):
         self, prefix: str, head_dim: int, tokens_per_row: int = 1, rows_per_block: int | None = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
-        self.prefix, self.head_dim, self.dtype = prefix, head_dim, dtype
+        self.vllm_config = get_current_vllm_config()
+        self.prefix, self.head_dim, self.dtype = prefix, head_dim, dtype or self.vllm_config.model_config.dtype
         self.tokens_per_row, self.rows_per_block = tokens_per_row, rows_per_block
         self.kv_cache = torch.tensor([])
-        get_current_vllm_config().compilation_config.static_forward_context[prefix] = self
+        self.vllm_config.compilation_config.static_forward_context[prefix] = self
+
+    @property
+    def is_bound(self) -> bool:
+        return self.kv_cache.numel() > 0
+
+    @property
+    def pages(self) -> torch.Tensor:
+        """[blocks, rows, 1, head_dim]; before there is a cache, one block of zeros."""
+        if self.is_bound:
+            return self.kv_cache
+        rows = self.get_kv_cache_spec(self.vllm_config).num_states
+        return torch.zeros(1, rows, 1, self.head_dim, dtype=self.dtype, device=current_platform.device_type)
 
     def bind_kv_cache(self, kv_cache: torch.Tensor) -> None:
         """kv_cache: [blocks, 1, rows, head_dim]; kept as [blocks, rows, 1, head_dim], the operators' layout."""
@@ -224,7 +253,7 @@ class DeepseekV4Cache(torch.nn.Module, AttentionLayerBase):
             num_kv_heads=1,
             max_tp_shards=1,
             head_size=self.head_dim,
-            dtype=self.dtype or vllm_config.model_config.dtype,
+            dtype=self.dtype,
             tokens_per_state=block_size // unit if self.rows_per_block else unit,
         )
 
@@ -235,5 +264,6 @@ class DeepseekV4Cache(torch.nn.Module, AttentionLayerBase):
         """Rows [n, head_dim] to their slots [n], counted from the cache's begin; NOWHERE is skipped."""
         import torch_npu
 
-        rows = rows.unsqueeze(1).contiguous()
-        torch_npu.npu_scatter_pa_kv_cache(rows, rows, self.kv_cache, self.kv_cache, slots, cache_mode="Norm")
+        pages = self.pages
+        rows = rows.to(pages.dtype).unsqueeze(1).contiguous()
+        torch_npu.npu_scatter_pa_kv_cache(rows, rows, pages, pages, slots, cache_mode="Norm")
