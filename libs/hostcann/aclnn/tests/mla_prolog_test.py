@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch_npu
-from oracle import EPS, covers, floats, launches
+from oracle import EPS, STRICT, covers, floats, launches
 
 LATENT, ROPE, BLOCK, BLOCKS = 512, 64, 16, 3
 BF16 = torch.bfloat16
@@ -188,3 +188,14 @@ def test_refuses_a_weight_of_rows():
     problem = Problem(V3_SIZES, 2)
     with pytest.raises(RuntimeError, match=r"(weightDq.*FRACTAL_NZ)"):
         problem.run(3, weights={"weight_dq": problem.tensors["weight_dq"].npu()})
+
+
+@pytest.mark.skipif(not STRICT, reason="what hostcann's own checks would say otherwise")
+def test_strict_mode_checks_the_types():
+    problem = Problem(V3_SIZES, 2)
+    problem.tensors["rmsnorm_gamma_cq"] = problem.tensors["rmsnorm_gamma_cq"].float()
+    with pytest.raises(RuntimeError, match="argument `rmsnormGammaCq` is float32; it must be one of bfloat16 on"):
+        problem.run(3)
+    problem = Problem(V3_SIZES, 2)
+    with pytest.raises(RuntimeError, match="argument `cacheIndexOptional` is int32; it must be one of int64 on"):
+        problem.run(3, index=problem.index.int())
