@@ -1,6 +1,6 @@
 // MlaProlog over the registry's sizes, bf16 and both int8 forms, against what the machine can do in the same run:
 //   ReadBandwidth   compare with the counter bytes: the weights, once (decode)
-//   FmaPeak         compare with the counter flops (prefill of floats)
+//   BF16DotPeak, Int8DotPeak   compare with the counter flops (prefill)
 // JUMAR_SIMD=AVX2 forces an instruction set; JUMAR_BENCH_THREADS sets the threads (2).
 
 #include <string>
