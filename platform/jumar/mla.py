@@ -36,6 +36,7 @@ from jumar.attention import (
     compressed_causal_mask,
     fused_attention,
 )
+from jumar.mla_prolog import LatentProlog
 
 # Cached tokens of a prompt that are expanded to heads at a time; bounds the memory for long prompts.
 CONTEXT_TOKENS = 8192
@@ -218,6 +219,11 @@ class AscendMLAImpl(MLAAttentionImpl[AscendMLAMetadata]):
         self.kv_b_proj = kv_b_proj
         self.q_pad_num_heads = q_pad_num_heads
         self._split: tuple[tuple[int, torch.Size], torch.Tensor, torch.Tensor] | None = None
+        self.prolog: LatentProlog | None = None  # of a layer that fits, set by the layer
+
+    def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
+        if self.prolog is not None:
+            self.prolog.load()
 
     def _split_cache(self, kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Latents [blocks, block_size, kv_lora_rank] and rotated keys [blocks, block_size, rope] of vLLM's [blocks, block_size, both]."""

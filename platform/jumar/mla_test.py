@@ -1,11 +1,21 @@
 """The latent attention backend against softmax attention in float64, over paged mixed batches."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch_npu
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.forward_context import get_forward_context
+from vllm.model_executor.layers.attention.mla_attention import split_kv_b_proj
+from vllm.model_executor.layers.layernorm import RMSNorm
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.rotary_embedding import get_rope
 
-from jumar import mla
+from jumar import mla, ops, sparse_mla
 from jumar.mla import AscendMLAImpl, AscendMLAMetadata, DecodeBatch, PrefillBatch
+from jumar.sparse_mla import AscendLatentAttention
 
 BLOCK = 16
 HEADS, LATENT, NOPE, ROPE, VALUE = 4, 64, 32, 16, 24
@@ -124,3 +134,148 @@ def test_refuses_what_it_cannot_compute(position, value):
     arguments[position] = value
     with pytest.raises(NotImplementedError, match="not supported by latent attention on npu"):
         AscendMLAImpl(*arguments)
+
+
+class Linear(torch.nn.Module):
+    """A projection of vLLM's, as far as latent attention sees it."""
+
+    def __init__(self, rows: int, cols: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter((torch.randn(rows, cols) / cols**0.5).to(torch.bfloat16).npu(), requires_grad=False)
+        self.quant_method = UnquantizedLinearMethod()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return x @ self.weight.T, None
+
+
+class Attention(torch.nn.Module):
+    """vLLM's MLAAttention: the cache's update, and the projections around the two ways of AscendMLAImpl."""
+
+    layer_name, kv_cache_dtype = "attention", "auto"
+
+    def __init__(self, layer, blocks: int) -> None:
+        super().__init__()
+        self.impl = AscendMLAImpl(
+            layer.num_heads, 576, 192**-0.5, 1, None, None, "auto", None, "decoder", None, 1536, 512, 128, 64, 192, 128, layer.kv_b_proj
+        )
+        self.kv_cache = torch.full((blocks, BLOCK, 576), float("nan"), dtype=torch.bfloat16).npu()
+        to_key, to_value = split_kv_b_proj(layer.kv_b_proj, torch.bfloat16, 512, layer.num_heads, 128, 128)
+        self.to_key, self.to_value = to_key.permute(1, 2, 0), to_value.transpose(0, 1)
+
+    def forward(self, q, latent, key, output_shape, q_dcp_replicated=None) -> torch.Tensor:
+        context = get_forward_context()
+        metadata, slots = context.attn_metadata[self.layer_name], context.slot_mapping[self.layer_name]
+        self.impl.do_kv_cache_update(latent, key, self.kv_cache, slots, "auto", None)
+        out, decodes = q.new_zeros(output_shape), metadata.num_decode_tokens
+        if decodes:
+            nope, rope = q[:decodes].split([128, 64], -1)
+            absorbed = torch.bmm(nope.transpose(0, 1), self.to_key).transpose(0, 1)
+            self._v_up_proj(self.impl.forward_mqa((absorbed, rope), self.kv_cache, metadata, self)[0], out[:decodes])
+        if metadata.prefill is not None:
+            self.impl.forward_mha(q[decodes:], latent[decodes:], key[decodes:], self.kv_cache, metadata, None, out[decodes:])
+        return out
+
+    def _v_up_proj(self, latent: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(torch.bmm(latent.transpose(0, 1), self.to_value).transpose(0, 1).flatten(1))
+
+
+def latent_layer(hidden: int = 1024, fused: bool = True, **changes) -> AscendLatentAttention:
+    """A layer of the smallest sizes that npu_mla_prolog_v3 takes."""
+    torch.manual_seed(0)
+    layer = object.__new__(AscendLatentAttention)
+    torch.nn.Module.__init__(layer)
+    sizes = dict(hidden_size=hidden, num_heads=2, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, qk_head_dim=192, v_head_dim=128)
+    absent = dict(indexer=None, is_sparse=False, skip_topk=False, g_proj=None, dcp_q_replicate=False, fuse_qkv_rmsnorm=False)
+    for name, value in (sizes | absent | changes).items():
+        setattr(layer, name, value)
+    layer.fused_qkv_a_proj, layer.q_b_proj = Linear(1536 + 576, hidden), Linear(layer.num_heads * 192, 1536)
+    layer.kv_b_proj, layer.o_proj = Linear(layer.num_heads * 256, 512), Linear(hidden, layer.num_heads * 128)
+    layer.q_a_layernorm, layer.kv_a_layernorm = (RMSNorm(n, eps=1e-6, dtype=torch.bfloat16).npu() for n in (1536, 512))
+    for norm in (layer.q_a_layernorm, layer.kv_a_layernorm):
+        norm.weight.data.uniform_(0.5, 1.5)
+    rope = {"rope_type": "deepseek_yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+    layer.rotary_emb = get_rope(64, max_position=256, is_neox_style=False, rope_parameters=rope, dtype=torch.bfloat16).npu()
+    layer.mla_attn = Attention(layer, blocks=12)
+    if fused:
+        layer.fuse()
+        assert layer.mla_attn.impl.prolog is not None
+        layer.mla_attn.impl.process_weights_after_loading(torch.bfloat16)
+    return layer
+
+
+@pytest.fixture
+def vllm_config():
+    ops.register()
+    with set_current_vllm_config(VllmConfig()):
+        yield
+
+
+def generate(layer: AscendLatentAttention, monkeypatch) -> list[torch.Tensor]:
+    """Two prompts, steps that decode with a padding row, a chunk of a prompt beside decoding, another step. What each row gives, per call."""
+    generator, table, lengths, given = torch.Generator().manual_seed(1), torch.arange(1, 11, dtype=torch.int32).view(2, 5), [0, 0], []
+    for counts, padding in (([9, 20], 0), ([1, 1], 1), ([1, 1], 0), ([1, 7], 0), ([1, 1], 2)):
+        decodes = sum(n == 1 for n in counts)
+        positions = [torch.arange(old, old + n) for old, n in zip(lengths, counts)]
+        slots = [table[i, p // BLOCK] * BLOCK + p % BLOCK for i, p in enumerate(positions)]
+        lengths = [old + n for old, n in zip(lengths, counts)]
+        rows = decodes + padding
+        decode_table = torch.cat([table[:decodes], table.new_zeros(padding, 5)])
+        ends, olds = torch.tensor(counts[decodes:]).cumsum(0).tolist(), [length - n for length, n in zip(lengths, counts)][decodes:]
+        metadata = AscendMLAMetadata(
+            sum(counts) + padding, rows, rows, len(counts) - decodes,
+            DecodeBatch(lengths[:decodes] + [0] * padding, decode_table.npu()) if rows else None,
+            PrefillBatch(ends, olds, table[decodes:].npu()) if ends else None,
+        )
+        slots = torch.cat([*slots, torch.full((padding,), -1)]).long().npu()
+        context = SimpleNamespace(attn_metadata={"attention": metadata}, slot_mapping={"attention": slots})
+        for module in (sparse_mla, sys.modules[__name__]):
+            monkeypatch.setattr(module, "get_forward_context", lambda context=context: context)
+        hidden = torch.randn(sum(counts) + padding, layer.hidden_size, generator=generator).to(torch.bfloat16)
+        out = layer(torch.cat([*positions, torch.zeros(padding)]).long().npu(), hidden.npu())
+        given.append(out[: sum(counts)].cpu().double())
+    return given
+
+
+def test_the_fused_pre_work_gives_what_the_separate_operators_give(vllm_config, monkeypatch):
+    prolog, calls = torch_npu.npu_mla_prolog_v3, []
+    monkeypatch.setattr(torch_npu, "npu_mla_prolog_v3", lambda x, **rest: calls.append(len(x)) or prolog(x, **rest))
+    want = generate(latent_layer(fused=False), monkeypatch)
+    assert calls == []
+    got = generate(latent_layer(), monkeypatch)
+    assert calls == [3, 2, 4]  # the steps that only decode
+    for g, w in zip(got, want):
+        # The rotation's table is rounded to bfloat16; the rest has the same roundings in another order of the sums.
+        assert (g - w).abs().max().item() <= 4 * torch.finfo(torch.bfloat16).eps * w.abs().max().item()
+
+
+def test_weights_that_are_loaded_again_stay_where_they_are(vllm_config, monkeypatch):
+    layer = latent_layer()
+    before = generate(layer, monkeypatch)
+    places = {name: w.data_ptr() for name, w in layer.mla_attn.impl.prolog._weights.items()}
+    for projection in (layer.fused_qkv_a_proj, layer.q_b_proj):
+        projection.weight.data = torch_npu.npu_format_cast(projection.weight.data * 0.5, 29)  # as the model runner has them
+    layer.mla_attn.impl.process_weights_after_loading(torch.bfloat16)
+    weights = layer.mla_attn.impl.prolog._weights
+    assert {name: w.data_ptr() for name, w in weights.items()} == places
+    half = torch_npu.npu_format_cast(weights["weight_uq_qr"], 2).cpu()
+    assert torch.equal(half, torch_npu.npu_format_cast(layer.q_b_proj.weight.data, 2).cpu().T)
+    layer.mla_attn.kv_cache.fill_(float("nan"))
+    assert not torch.equal(generate(layer, monkeypatch)[1], before[1])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [dict(hidden=512), dict(num_heads=3), dict(q_lora_rank=None), dict(is_sparse=True), dict(qk_nope_head_dim=64), dict(dcp_q_replicate=True)],
+    ids=str,
+)
+def test_layers_outside_of_the_operators_page_keep_the_separate_operators(vllm_config, changes):
+    layer = latent_layer(fused=False, **changes)
+    layer.fuse()
+    assert layer.mla_attn.impl.prolog is None
+
+
+def test_quantised_projections_keep_the_separate_operators(vllm_config):
+    layer = latent_layer(fused=False)
+    layer.q_b_proj.quant_method = object()
+    layer.fuse()
+    assert layer.mla_attn.impl.prolog is None

@@ -19,6 +19,7 @@ from vllm.v1.attention.backend import AttentionBackend, AttentionCGSupport, Atte
 from vllm.v1.attention.backends.registry import register_backend
 from vllm.v1.kv_cache_interface import KVCacheSpec, MLAAttentionSpec
 
+from jumar import mla_prolog
 from jumar.attention import SPARSE_MODE_RIGHT_DOWN_CAUSAL
 from jumar.mla import AscendMLABackend, AscendMLAImpl
 
@@ -182,13 +183,48 @@ class AscendIndexer:
 
 
 class AscendLatentAttention(MultiHeadLatentAttentionWrapper):
-    """vLLM's latent attention with our indexer. Takes its place (``PluggableLayer.register_oot``)."""
+    """vLLM's latent attention with our indexer and, where it fits, the fused pre-work. Takes its place (``PluggableLayer.register_oot``)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         modules = next(a for a in (*args, *kwargs.values()) if isinstance(a, MLAModules))
         if modules.indexer is not None:
             modules.indexer = AscendIndexer(modules.indexer)
         super().__init__(*args, **kwargs)
+        self.fuse()
+
+    def fuse(self) -> None:
+        """Decodes with the fused pre-work from here on, if the layer fits."""
+        impl = self.mla_attn.impl
+        if mla_prolog.fits(self, impl, self.mla_attn.kv_cache_dtype):
+            impl.prolog = mla_prolog.LatentProlog(self, impl)
+
+    def forward(
+        self, positions: torch.Tensor, hidden_states: torch.Tensor, llama_4_scaling: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        out = self._decode(positions, hidden_states) if llama_4_scaling is None else None
+        if out is None:
+            return super().forward(positions, hidden_states, llama_4_scaling)
+        if self.g_proj is not None:
+            out = out * self.g_proj(hidden_states)[0].sigmoid()
+        return self.o_proj(out)[0]
+
+    def _decode(self, positions: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor | None:
+        """The heads' outputs [tokens, heads * v_head_dim] by the fused pre-work, None where the separate operators have to do it."""
+        attention, prolog = self.mla_attn, self.mla_attn.impl.prolog
+        if prolog is None:
+            return None
+        context = get_forward_context()
+        if not isinstance(context.attn_metadata, dict):  # the profiling run has no cache yet
+            return None
+        metadata, slots = context.attn_metadata[attention.layer_name], context.slot_mapping[attention.layer_name]
+        tokens = metadata.num_decode_tokens
+        if metadata.num_prefills or len(slots) < tokens or attention.kv_cache.shape[1] > mla_prolog.LARGEST_BLOCK:
+            return None
+        query = prolog(positions[:tokens], hidden_states[:tokens], attention.kv_cache, slots[:tokens])
+        latent, _ = attention.impl.forward_mqa(query, attention.kv_cache, metadata, attention)
+        out = hidden_states.new_empty(len(hidden_states), self.num_heads * self.v_head_dim)
+        attention._v_up_proj(latent, out=out[:tokens])
+        return out
 
 
 class AscendSparseMLAImpl(AscendMLAImpl):

@@ -29,6 +29,7 @@ FAMILIES = {
     "quant_fused.cc": "Quantised norms and gates",
     "mx_quant.cc": "Quantisation in blocks",
     "kv_norm_rope.cc": "Cache of MLA",
+    "mla_prolog.cc": "Pre-work of MLA",
     "sampling.cc": "Sampling",
     "top_k_top_p_sample.cc": "Sampling in one call",
     "random.cc": "Random numbers",
