@@ -52,5 +52,9 @@ class Mxfp4Experts(ExpertFormat):
 class AscendGptOssMxfp4Config(GptOssMxfp4Config):
     """Takes the place of vLLM's ``gpt_oss_mxfp4`` (``register_quantization_config``)."""
 
+    @classmethod
+    def get_supported_act_dtypes(cls) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float32]  # both hold every MXFP4 number
+
     def _make_moe_method(self, moe: FusedMoEConfig) -> FusedMoEMethodBase:
         return QuantizedExpertsMethod(moe, Mxfp4Experts(moe.has_bias))
