@@ -193,9 +193,9 @@ class AscendLatentAttention(MultiHeadLatentAttentionWrapper):
         self.fuse()
 
     def fuse(self) -> None:
-        """Decodes with the fused pre-work from here on, if the layer fits."""
+        """Decodes with the fused pre-work from here on, if the layer fits. It would pass by the adapters of LoRA."""
         impl = self.mla_attn.impl
-        if mla_prolog.fits(self, impl, self.mla_attn.kv_cache_dtype):
+        if get_current_vllm_config().lora_config is None and mla_prolog.fits(self, impl, self.mla_attn.kv_cache_dtype):
             impl.prolog = mla_prolog.LatentProlog(self, impl)
 
     def forward(
