@@ -9,6 +9,7 @@ import grouped_test  # noqa: F401
 import hyper_connections_test  # noqa: F401
 import image_test  # noqa: F401
 import int4_test  # noqa: F401
+import mla_prolog_test  # noqa: F401
 import moe_test  # noqa: F401
 import pointwise_test  # noqa: F401
 import quant_test  # noqa: F401
