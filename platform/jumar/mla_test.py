@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch_npu
-from vllm.config import LoRAConfig, VllmConfig, set_current_vllm_config
+from vllm.config import LoRAConfig, VllmConfig, get_current_vllm_config, set_current_vllm_config
 from vllm.forward_context import get_forward_context
 from vllm.model_executor.layers.attention.mla_attention import split_kv_b_proj
 from vllm.model_executor.layers.layernorm import RMSNorm
@@ -282,7 +282,7 @@ def test_quantised_projections_keep_the_separate_operators(vllm_config):
 
 
 def test_adapters_are_not_passed_by(vllm_config):
-    with set_current_vllm_config(VllmConfig(lora_config=LoRAConfig())):
-        layer = latent_layer(fused=False)
-        layer.fuse()
+    get_current_vllm_config().lora_config = LoRAConfig()
+    layer = latent_layer(fused=False)
+    layer.fuse()
     assert layer.mla_attn.impl.prolog is None
